@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+# The commands people type. The build itself is CMakeLists.txt with CMakePresets.json.
+#
+#   make demo     trains a small GPT on this repository's own text on the CPU and lets it write
+#   make test     builds the presets ci and dev (sanitizers) and runs all tests under both
+#   make deps     installs what is missing, asking first
+#   make lint     formatting of every file;  make format   fixes it
+
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+SOURCES = $(shell git ls-files '*.c' '*.h' 2>/dev/null)
+DEMO = build/demo
+
+.PHONY: all deps demo test lint format
+all: deps
+	cmake --preset release
+	cmake --build --preset release -j $(JOBS)
+
+deps:
+	@sh cmake/deps.sh
+
+demo: all
+	rm -rf $(DEMO)
+	build/release/bin/tern train --backend cpu --data . --out $(DEMO) --layers 4 --width 256 --heads 8 --context 128 \
+	  --batch 8 --steps 600 --lr 0.001 --warmup 50 --seed 1
+	build/release/bin/tern sample $(DEMO) --backend cpu --prompt "static " --tokens 300 --temperature 0.8 --seed 1
+
+test: deps
+	cmake --preset ci
+	cmake --build --preset ci -j $(JOBS)
+	ctest --preset ci
+	cmake --preset dev
+	cmake --build --preset dev -j $(JOBS)
+	ctest --preset dev
+
+lint:
+	clang-format --dry-run --Werror $(SOURCES)
+
+format:
+	clang-format -i $(SOURCES)

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+# tests/test_<topic>.c and tests/<topic>_suite.c each become one executable in build/tests; other tests/*.c are shared
+# by all of them. Caches of drivers live in the build folder, so that a test run neither reads nor writes the user's.
+
+if(NOT TERN_TESTS)
+  return()
+endif()
+enable_testing()
+pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
+
+file(GLOB all CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*.c)
+set(shared ${all})
+list(FILTER shared EXCLUDE REGEX "/(test_[^/]*|[^/]*_suite)\\.c$")
+set(tests ${all})
+list(FILTER tests INCLUDE REGEX "/(test_[^/]*|[^/]*_suite)\\.c$")
+if(NOT tests)
+  message(FATAL_ERROR "No test in tests/; a suite of zero tests would pass.")
+endif()
+
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cache)
+set(environment
+  "XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/cache"
+  "ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1"
+  "LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/lsan.supp:print_suppressions=0"
+  "UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1")
+
+# An archive: each test takes what it needs of it.
+add_library(tern_test_support STATIC EXCLUDE_FROM_ALL ${shared})
+target_include_directories(tern_test_support PRIVATE ${CMAKE_SOURCE_DIR})
+target_compile_definitions(tern_test_support PRIVATE _GNU_SOURCE)
+target_link_libraries(tern_test_support PRIVATE PkgConfig::CMOCKA)
+
+# Plug-ins with faults, and one that stands where this version has none; see tests/test_device.c.
+set(test_plugins "")
+foreach(name IN ITEMS wrong_abi incomplete no_entry stand_in)
+  add_library(test_plugin_${name} MODULE EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/plugins/${name}.c)
+  target_link_libraries(test_plugin_${name} PRIVATE tern)
+  set_target_properties(test_plugin_${name} PROPERTIES PREFIX "" OUTPUT_NAME tern_${name}
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/plugins)
+  list(APPEND test_plugins test_plugin_${name})
+endforeach()
+set_target_properties(test_plugin_stand_in PROPERTIES OUTPUT_NAME tern_level_zero)
+
+foreach(source IN LISTS tests)
+  get_filename_component(name ${source} NAME_WE)
+  tern_add_program(${name} ${source})
+  target_link_libraries(${name} PRIVATE tern_test_support PkgConfig::CMOCKA)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  target_compile_definitions(${name} PRIVATE TERN_SOURCE_DIR="${CMAKE_SOURCE_DIR}" TERN_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  add_dependencies(${name} tern_plugins)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 600 ENVIRONMENT "${environment}")
+endforeach()
+target_sources(test_base PRIVATE ${CMAKE_SOURCE_DIR}/tests/header.cpp)
+add_dependencies(test_device ${test_plugins} tern_command)
+target_sources(test_cli PRIVATE $<TARGET_OBJECTS:tern_cli>)

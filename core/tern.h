@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tern.h - the public API of tern: train neural networks on any accelerator.
+ *
+ *     device ── where           tern_device_open("auto" | "cpu" | "vulkan:0" | ...)
+ *     graph  ── what            tern_input, tern_parameter, ops; shapes are static
+ *     trainer ─ the step        forward, backward, accumulate, clip, optimizer; recorded once, replayed
+ *
+ * Building is sticky: an op always returns a tensor; after the first error the graph is inert and
+ * whatever compiles it reports that first error with op, label and values. So model code reads like algebra.
+ *
+ * Every function that can fail returns a tern_status (0 or negative); tern_error_message() then holds one
+ * sentence with the values and what to do. A device may be shared by threads; a graph or trainer is used by
+ * one thread at a time. destroy functions accept NULL. Shapes are written (B, T, C), row-major. */
+#ifndef TERN_H
+#define TERN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define TERN_MUST_USE __attribute__((warn_unused_result))
+#define TERN_API      __attribute__((visibility("default")))
+#else
+#define TERN_MUST_USE
+#define TERN_API
+#endif
+
+#define TERN_VERSION_MAJOR 0
+#define TERN_VERSION_MINOR 1
+#define TERN_VERSION_PATCH 0
+
+/* ------------------------------------------------------------------ status */
+
+#define TERN_STATUS_LIST(X)                                                                                            \
+    X(TERN_OK, 0, "ok")                                                                                                \
+    X(TERN_ERROR_INVALID, -1, "invalid argument")                                                                      \
+    X(TERN_ERROR_MEMORY, -2, "out of host memory")                                                                     \
+    X(TERN_ERROR_DEVICE_MEMORY, -3, "out of device memory")                                                            \
+    X(TERN_ERROR_UNSUPPORTED, -4, "not supported by this device")                                                      \
+    X(TERN_ERROR_NOT_FOUND, -5, "not found")                                                                           \
+    X(TERN_ERROR_IO, -6, "input or output failed")                                                                     \
+    X(TERN_ERROR_FORMAT, -7, "malformed file")                                                                         \
+    X(TERN_ERROR_KERNEL, -8, "kernel did not build")                                                                   \
+    X(TERN_ERROR_DEVICE_LOST, -9, "device lost")                                                                       \
+    X(TERN_ERROR_TIMEOUT, -10, "timed out")                                                                            \
+    X(TERN_ERROR_DRIVER, -11, "driver call failed")                                                                    \
+    X(TERN_ERROR_INTERRUPTED, -12, "interrupted")                                                                      \
+    X(TERN_ERROR_INTERNAL, -13, "internal error; please report it")
+
+typedef enum tern_status {
+#define TERN_STATUS_ENUM(name, value, text) name = value,
+    TERN_STATUS_LIST(TERN_STATUS_ENUM)
+#undef TERN_STATUS_ENUM
+} tern_status;
+
+/* The calling thread's last error sentence, or "" before the first. Valid until the thread's next tern call. */
+TERN_API const char *tern_error_message(void);
+/* "out of device memory" and so on; never NULL. */
+TERN_API const char *tern_status_name(tern_status status);
+/* "0.1.0". */
+TERN_API const char *tern_version(void);
+
+/* Receives log lines (level: 0 error, 1 warning, 2 info, 3 debug). NULL silences; the default is silent. */
+TERN_API void tern_log_set(void (*callback)(void *context, int32_t level, const char *message), void *context);
+
+/* ------------------------------------------------------------------- types */
+
+enum { /* element types */
+    TERN_F32 = 1, TERN_F16, TERN_BF16, TERN_I32, TERN_U8, TERN_U16, TERN_U32
+};
+#define TERN_MAX_RANK 6
+
+typedef struct tern_device tern_device;
+typedef struct tern_graph tern_graph;
+typedef struct tern_tensor tern_tensor; /* a node of a graph; owned by the graph */
+typedef struct tern_trainer tern_trainer;
+
+/* ------------------------------------------------------------------ device */
+
+/* Opens a device. name: "auto", a backend ("vulkan"), or "backend:which" where which is an index, a part of
+ * the device's name, its UUID or its PCI address ("cuda:0", "vulkan:A770"). "auto" takes the first real GPU in
+ * the order cuda, level_zero, vulkan, opencl, else the CPU; never a software GPU; the choice goes to the log. Of one backend's
+ * devices a discrete GPU comes before an integrated one, here and under a bare backend name. *out_device is NULL on failure. */
+TERN_API TERN_MUST_USE tern_status tern_device_open(const char *name, tern_device **out_device);
+TERN_API void tern_device_close(tern_device *device);
+/* "cpu: AMD EPYC (2 threads)"; valid while the device is open. */
+TERN_API const char *tern_device_name(const tern_device *device);
+
+/* ------------------------------------------------------------------- graph */
+
+TERN_API TERN_MUST_USE tern_status tern_graph_create(tern_graph **out_graph);
+TERN_API void tern_graph_destroy(tern_graph *graph);
+/* The first error of the building so far, with its sentence set; TERN_OK if none. */
+TERN_API TERN_MUST_USE tern_status tern_graph_status(const tern_graph *graph);
+
+/* Leaves. name: unique in the graph; a parameter's is its name in files (Hugging Face's in shipped models).
+ * A second tern_parameter of the same name and shape is the same tensor (weight tying); another shape is an error
+ * naming both. Inputs are fed each step; their first axis is the example axis. */
+TERN_API tern_tensor *tern_input(tern_graph *graph, const char *name, int32_t dtype, int32_t rank, const int64_t *shape);
+TERN_API tern_tensor *tern_input_1d(tern_graph *graph, const char *name, int32_t dtype, int64_t d0);
+TERN_API tern_tensor *tern_input_2d(tern_graph *graph, const char *name, int32_t dtype, int64_t d0, int64_t d1);
+
+enum { TERN_INIT_ZEROS = 0, TERN_INIT_ONES, TERN_INIT_NORMAL /* mean 0, std = scale */, TERN_INIT_UNIFORM /* [-scale, scale) */ };
+TERN_API tern_tensor *tern_parameter(tern_graph *graph, const char *name, int32_t rank, const int64_t *shape, int32_t init, double scale);
+/* Marks a parameter frozen: no gradient, moment, decay or share in the norm. */
+TERN_API void tern_parameter_freeze(tern_tensor *parameter);
+/* Device-owned state (f32 or u32), zero at the start, changed only by tern_assign. */
+TERN_API tern_tensor *tern_state(tern_graph *graph, const char *name, int32_t dtype, int32_t rank, const int64_t *shape);
+TERN_API tern_tensor *tern_constant(tern_graph *graph, double value);          /* f32, shape () */
+TERN_API tern_tensor *tern_constant_u32(tern_graph *graph, uint32_t value);    /* u32, shape () */
+/* u32 tensor whose element is its own index along `axis`. */
+TERN_API tern_tensor *tern_index(tern_graph *graph, int32_t rank, const int64_t *shape, int32_t axis);
+
+TERN_API int32_t tern_rank(const tern_tensor *x);
+TERN_API int64_t tern_size(const tern_tensor *x, int32_t axis); /* negative axes count from the end */
+TERN_API int32_t tern_tensor_dtype(const tern_tensor *x);
+/* Names a tensor for messages; returns it. Unnamed tensors get "op#id"; leaves and random tensors keep the name they were made with. */
+TERN_API tern_tensor *tern_label(tern_tensor *x, const char *label);
+
+/* Elementwise, f32 unless said otherwise. Two-operand ops broadcast as in NumPy. */
+TERN_API tern_tensor *tern_neg(tern_tensor *x);
+TERN_API tern_tensor *tern_abs(tern_tensor *x);
+TERN_API tern_tensor *tern_exp(tern_tensor *x);
+TERN_API tern_tensor *tern_log(tern_tensor *x);
+TERN_API tern_tensor *tern_sqrt(tern_tensor *x);
+TERN_API tern_tensor *tern_rsqrt(tern_tensor *x);
+TERN_API tern_tensor *tern_recip(tern_tensor *x);
+TERN_API tern_tensor *tern_tanh(tern_tensor *x);
+TERN_API tern_tensor *tern_erf(tern_tensor *x);
+TERN_API tern_tensor *tern_sin(tern_tensor *x);
+TERN_API tern_tensor *tern_cos(tern_tensor *x);
+TERN_API tern_tensor *tern_floor(tern_tensor *x);
+TERN_API tern_tensor *tern_add(tern_tensor *a, tern_tensor *b); /* f32, i32, u32 (wraps) */
+TERN_API tern_tensor *tern_sub(tern_tensor *a, tern_tensor *b);
+TERN_API tern_tensor *tern_mul(tern_tensor *a, tern_tensor *b);
+TERN_API tern_tensor *tern_div(tern_tensor *a, tern_tensor *b); /* f32 */
+TERN_API tern_tensor *tern_max(tern_tensor *a, tern_tensor *b); /* NaN if either is */
+TERN_API tern_tensor *tern_min(tern_tensor *a, tern_tensor *b);
+TERN_API tern_tensor *tern_less(tern_tensor *a, tern_tensor *b);  /* -> u32, 0 or 1; f32, i32 or u32 operands */
+TERN_API tern_tensor *tern_equal(tern_tensor *a, tern_tensor *b); /* -> u32, 0 or 1 */
+TERN_API tern_tensor *tern_where(tern_tensor *condition, tern_tensor *a, tern_tensor *b); /* condition u32: nonzero takes a */
+TERN_API tern_tensor *tern_and(tern_tensor *a, tern_tensor *b);   /* u32 */
+TERN_API tern_tensor *tern_or(tern_tensor *a, tern_tensor *b);
+TERN_API tern_tensor *tern_xor(tern_tensor *a, tern_tensor *b);
+TERN_API tern_tensor *tern_shift_left(tern_tensor *a, tern_tensor *b);  /* b < 32 */
+TERN_API tern_tensor *tern_shift_right(tern_tensor *a, tern_tensor *b);
+TERN_API tern_tensor *tern_multiply_high(tern_tensor *a, tern_tensor *b); /* high word of the 64-bit product */
+TERN_API tern_tensor *tern_cast(tern_tensor *x, int32_t dtype);    /* value conversion; toward zero to integers */
+TERN_API tern_tensor *tern_bitcast(tern_tensor *x, int32_t dtype); /* same bits, f32 <-> u32 <-> i32 */
+TERN_API tern_tensor *tern_detach(tern_tensor *x);                 /* value of x, no gradient */
+
+/* Movement; none of these copies by itself. A size of -1 in tern_reshape is what is left over. */
+TERN_API tern_tensor *tern_reshape(tern_tensor *x, int32_t rank, const int64_t *shape);
+TERN_API tern_tensor *tern_permute(tern_tensor *x, const int32_t *axes);
+TERN_API tern_tensor *tern_transpose(tern_tensor *x, int32_t axis_a, int32_t axis_b);
+TERN_API tern_tensor *tern_expand(tern_tensor *x, int32_t rank, const int64_t *shape); /* NumPy broadcast_to */
+TERN_API tern_tensor *tern_slice(tern_tensor *x, int32_t axis, int64_t start, int64_t length);
+TERN_API tern_tensor *tern_pad(tern_tensor *x, int32_t axis, int64_t before, int64_t after); /* with zeros */
+TERN_API tern_tensor *tern_concat(tern_tensor *const *xs, int32_t count, int32_t axis);
+
+/* Reductions over one axis (negative counts from the end); the axis stays, with size 1. tern_reduce_*: axes as bits. */
+TERN_API tern_tensor *tern_sum(tern_tensor *x, int32_t axis);
+TERN_API tern_tensor *tern_mean(tern_tensor *x, int32_t axis);
+TERN_API tern_tensor *tern_maximum(tern_tensor *x, int32_t axis); /* NaN if any is */
+TERN_API tern_tensor *tern_reduce_sum(tern_tensor *x, uint32_t axes_mask);
+TERN_API tern_tensor *tern_reduce_max(tern_tensor *x, uint32_t axes_mask);
+
+/* y(..., n, d) = table(ids(..., n), d), table (V, D), ids i32/u32/u16/u8. An id >= V reads row V - 1. */
+TERN_API tern_tensor *tern_gather(tern_tensor *table, tern_tensor *ids);
+/* c(..., m, n) = sum_k a(..., m, k) b(..., k, n); leading axes equal, or b of rank 2. */
+TERN_API tern_tensor *tern_matmul(tern_tensor *a, tern_tensor *b);
+/* softmax(scale q k^T [+ causal mask]) v without a (T, T) matrix. q (B, Tq, H, D), k and v (B, Tk, H, D) -> (B, Tq, H, D).
+ * causal needs Tq == Tk. D <= 256. Source: Dao, "FlashAttention-2", 2023. */
+TERN_API tern_tensor *tern_attention(tern_tensor *q, tern_tensor *k, tern_tensor *v, double scale, bool causal);
+/* u32 random bits, one word per element, keyed by (seed, step, label, element in the whole window). label: unique. */
+TERN_API tern_tensor *tern_random(tern_graph *graph, const char *label, int32_t rank, const int64_t *shape);
+/* Writes value into a state or parameter in place; returns the tensor's new version. Reads of `target` itself mean the old one. */
+TERN_API tern_tensor *tern_assign(tern_tensor *target, tern_tensor *value);
+
+/* Composites: functions over the primitives above; gradients follow from theirs. */
+/* y = x W^T + b over the last axis; parameters "<name>.weight" (out, in) and "<name>.bias" (out). */
+TERN_API tern_tensor *tern_linear(tern_tensor *x, const char *name, int64_t out_features);
+TERN_API tern_tensor *tern_relu(tern_tensor *x);
+TERN_API tern_tensor *tern_silu(tern_tensor *x);
+TERN_API tern_tensor *tern_sigmoid(tern_tensor *x);
+TERN_API tern_tensor *tern_gelu(tern_tensor *x);      /* exact: x/2 (1 + erf(x / sqrt 2)) */
+TERN_API tern_tensor *tern_gelu_tanh(tern_tensor *x); /* GPT-2's approximation */
+TERN_API tern_tensor *tern_softmax(tern_tensor *x, int32_t axis);
+TERN_API tern_tensor *tern_log_softmax(tern_tensor *x, int32_t axis);
+/* (x - mean) / sqrt(var + epsilon) * weight + bias over the last axis; weight, bias (C), each may be NULL. */
+TERN_API tern_tensor *tern_layer_norm(tern_tensor *x, tern_tensor *weight, tern_tensor *bias, double epsilon);
+/* Inverted dropout: zero with `probability` in [0, 1), survivors divided by 1 - probability. label keys the mask. Off in eval graphs. */
+TERN_API tern_tensor *tern_dropout(tern_tensor *x, double probability, const char *label);
+/* Per-position losses (...) from logits (..., V) and labels (...) of an integer type. Positions whose label equals
+ * ignore_index lose 0 and count 0 in the loss weights; ignore_index < 0 and no such label: nothing is ignored. */
+TERN_API tern_tensor *tern_cross_entropy(tern_tensor *logits, tern_tensor *labels, int64_t ignore_index);
+TERN_API tern_tensor *tern_mse(tern_tensor *x, tern_tensor *target); /* elementwise squared difference */
+
+/* The loss to minimise is sum(weight * per_element) / sum(weight). weight: same shape, no gradient flows into it; NULL is 1
+ * (0 where tern_cross_entropy ignores). Once per graph. */
+TERN_API void tern_loss(tern_tensor *per_element, tern_tensor *weight);
+/* Keeps a tensor readable by name after a run; unnamed tensors may be overwritten. */
+TERN_API void tern_output(tern_tensor *x, const char *name);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

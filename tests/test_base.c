@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_base.c - status, log, hash, philox, dtypes, files, clock. */
+#include "tests/test.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/dtype.h"
+#include "core/base/file.h"
+#include "core/base/hash.h"
+#include "core/base/log.h"
+#include "core/base/philox.h"
+#include "core/base/status.h"
+#include "core/base/time.h"
+
+static void *other_thread(void *out)
+{
+    strcpy(out, tern_error_message());
+    (void)tern_error(TERN_ERROR_IO, "other");
+    return NULL;
+}
+
+static void test_status(void **state)
+{
+    (void)state;
+    char other[64] = "unset";
+    pthread_t thread;
+    assert_int_equal(tern_error(TERN_ERROR_IO, "file %s has %d bytes", "a", 3), TERN_ERROR_IO);
+    assert_string_equal(tern_error_message(), "file a has 3 bytes");
+    assert_int_equal(pthread_create(&thread, NULL, other_thread, other), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_string_equal(other, "");
+    assert_string_equal(tern_error_message(), "file a has 3 bytes");
+    assert_int_equal(tern_error_prefix(TERN_ERROR_IO, "read %d", 7), TERN_ERROR_IO);
+    assert_string_equal(tern_error_message(), "read 7: file a has 3 bytes");
+    (void)tern_error(TERN_ERROR_IO, "again: %s", tern_error_message());
+    assert_string_equal(tern_error_message(), "again: read 7: file a has 3 bytes");
+}
+
+static void test_long_sentence(void **state)
+{
+    (void)state;
+    static char text[5000];
+    memset(text, 'x', sizeof text - 1);
+    (void)tern_error(TERN_ERROR_KERNEL, "%s", text);
+    size_t length = strlen(tern_error_message());
+    assert_true(length > 1000 && length < sizeof text - 1);
+    assert_string_equal(tern_error_message() + length - 4, "x...");
+    for (size_t prefix = length - 8; prefix <= length + 4; prefix++) { /* around the end of the buffer */
+        (void)tern_error(TERN_ERROR_KERNEL, "y");
+        (void)tern_error_prefix(TERN_ERROR_KERNEL, "%.*s", (int)prefix, text);
+        assert_true(strlen(tern_error_message()) <= length);
+        assert_memory_equal(tern_error_message(), text, length - 8);
+    }
+}
+
+const char *test_version_from_cpp(void); /* header.cpp */
+
+static void test_status_names(void **state)
+{
+    (void)state;
+    assert_string_equal(tern_status_name(TERN_OK), "ok");
+    assert_string_equal(tern_status_name(TERN_ERROR_DEVICE_LOST), "device lost");
+    assert_string_equal(tern_status_name((tern_status)-99), "unknown status");
+    assert_string_equal(tern_version(), "0.1.0");
+    assert_string_equal(test_version_from_cpp(), "0.1.0");
+    assert_int_equal(tern_error_memory("a test", 17), TERN_ERROR_MEMORY);
+    assert_non_null(strstr(tern_error_message(), "17 bytes for a test"));
+}
+
+/* --------------------------------------------------------------------- log */
+
+static void keep_line(void *context, int32_t level, const char *message)
+{
+    snprintf(context, 64, "%d %s", level, message);
+}
+
+static void test_log(void **state)
+{
+    (void)state;
+    char line[64] = "";
+    tern_log_write(TERN_LOG_ERROR, "nobody hears this");
+    tern_log_set(keep_line, line);
+    tern_log_write(TERN_LOG_WARNING, "%d of %s", 3, "four");
+    assert_string_equal(line, "1 3 of four");
+    tern_log_set(NULL, NULL);
+    tern_log_write(TERN_LOG_ERROR, "nor this");
+    assert_string_equal(line, "1 3 of four");
+}
+
+/* ---------------------------------------------------------- hash and philox */
+
+static void test_hash(void **state)
+{
+    (void)state; /* the test vectors of the FNV draft */
+    assert_true(tern_hash(TERN_HASH_START, "", 0) == 0xcbf29ce484222325ull);
+    assert_true(tern_hash(TERN_HASH_START, "a", 1) == 0xaf63dc4c8601ec8cull);
+    assert_true(tern_hash(TERN_HASH_START, "foobar", 6) == 0x85944171f73967e8ull);
+    assert_true(tern_hash(tern_hash(TERN_HASH_START, "foo", 3), "bar", 3) == 0x85944171f73967e8ull);
+    assert_int_equal(tern_hash_label(""), 0x811c9dc5u);
+    assert_int_equal(tern_hash_label("a"), 0xe40c292cu);
+    assert_int_equal(tern_hash_label("foobar"), 0xbf9cf968u);
+}
+
+static void test_philox(void **state)
+{
+    (void)state; /* kat_vectors of Random123: philox4x32 10 */
+    static const struct {
+        uint32_t counter[4], key[2], out[4];
+    } vectors[] = {
+        {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+        {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
+         {0xffffffff, 0xffffffff},
+         {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+         {0xa4093822, 0x299f31d0},
+         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+    };
+    uint32_t out[4], key[2];
+    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
+        tern_philox(vectors[i].counter, vectors[i].key, out);
+        assert_memory_equal(out, vectors[i].out, sizeof out);
+    }
+    tern_philox_step_key(0, 0, key);
+    assert_memory_equal(key, vectors[0].out, sizeof key);
+    const uint32_t counter[4] = {5, 1, 0, 0}, seed[2] = {7, 9};
+    tern_philox(counter, seed, out);
+    tern_philox_step_key(9ull << 32 | 7, 1ull << 32 | 5, key);
+    assert_memory_equal(key, out, sizeof key);
+}
+
+/* ------------------------------------------------------------------ dtypes */
+
+static void test_dtype_sizes(void **state)
+{
+    (void)state;
+    assert_string_equal(tern_dtype(TERN_BF16)->name, "bf16");
+    assert_true(tern_dtype(TERN_F16)->is_float && !tern_dtype(TERN_U32)->is_float);
+    assert_null(tern_dtype(0));
+    assert_null(tern_dtype(TERN_U32 + 1));
+    assert_null(tern_dtype(-1));
+    assert_true(tern_dtype_bytes(TERN_F32, 1ull << 40) == 1ull << 42);
+    assert_int_equal(tern_dtype_bytes(TERN_U8, 3), 3);
+    assert_int_equal(tern_dtype_bytes(99, 3), 0);
+}
+
+static uint32_t bits_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static float float_of(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* The value of 16 bits in double, straight from the definition. exponent_bits: 5 for f16, 8 for bf16. */
+static double value_of(uint16_t bits, int exponent_bits)
+{
+    const int mantissa_bits = 15 - exponent_bits, bias = (1 << (exponent_bits - 1)) - 1;
+    const int exponent = bits >> mantissa_bits & ((1 << exponent_bits) - 1),
+              mantissa = bits & ((1 << mantissa_bits) - 1);
+    const double sign = bits & 0x8000 ? -1.0 : 1.0;
+    if (exponent == (1 << exponent_bits) - 1) return mantissa ? NAN : sign * INFINITY;
+    if (exponent == 0) return sign * ldexp(mantissa, 1 - bias - mantissa_bits);
+    return sign * ldexp((1 << mantissa_bits) + mantissa, exponent - bias - mantissa_bits);
+}
+
+typedef struct narrow_type {
+    int exponent_bits;
+    uint16_t infinity;
+    uint16_t (*narrow)(float value);
+    float (*widen)(uint16_t bits);
+} narrow_type;
+
+static const narrow_type f16 = {5, 0x7c00, tern_f32_to_f16, tern_f16_to_f32};
+static const narrow_type bf16 = {8, 0x7f80, tern_f32_to_bf16, tern_bf16_to_f32};
+
+/* Every one of the 65,536 patterns: widening is exact, and narrowing gives the pattern back. */
+static void check_round_trip(const narrow_type *type)
+{
+    for (uint32_t bits = 0; bits < 0x10000; bits++) {
+        const float wide = type->widen((uint16_t)bits);
+        const double value = value_of((uint16_t)bits, type->exponent_bits);
+        const uint16_t back = type->narrow(wide);
+        if (isnan(value)) {
+            assert_true(isnan(wide) && isnan(value_of(back, type->exponent_bits)));
+            assert_int_equal(back >> 15, bits >> 15);
+        } else {
+            assert_true((double)wide == value && !signbit(wide) == !signbit(value));
+            assert_int_equal(back, bits);
+        }
+    }
+}
+
+/* Between every two neighbours: below the middle goes down, above goes up, the middle itself to the even one. The
+ * middle of the largest number and the next power of two is where infinity begins. */
+static void check_rounding(const narrow_type *type)
+{
+    for (uint16_t low = 0; low < type->infinity; low++) {
+        const uint16_t high = (uint16_t)(low + 1);
+        const double a = value_of(low, type->exponent_bits);
+        const double b = high == type->infinity
+                             ? 2 * value_of((uint16_t)(high - (1 << (15 - type->exponent_bits))), type->exponent_bits)
+                             : value_of(high, type->exponent_bits);
+        const float middle = (float)((a + b) / 2); /* exact: one bit more, and f32 has at least eight */
+        const uint32_t bits = bits_of(middle);
+        assert_true((double)middle == (a + b) / 2);
+        assert_int_equal(type->narrow(middle), low & 1 ? high : low);
+        assert_int_equal(type->narrow(float_of(bits - 1)), low);
+        assert_int_equal(type->narrow(float_of(bits + 1)), high);
+        assert_int_equal(type->narrow(-middle), 0x8000 | (low & 1 ? high : low));
+        assert_int_equal(type->narrow(float_of(0x80000000u | (bits + 1))), 0x8000 | high);
+    }
+}
+
+static void test_f16_round_trip(void **state)
+{
+    (void)state;
+    check_round_trip(&f16);
+    check_rounding(&f16);
+    assert_int_equal(tern_f32_to_f16(65504.0f), 0x7bff);
+    assert_int_equal(tern_f32_to_f16(65520.0f), 0x7c00);
+    assert_int_equal(tern_f32_to_f16(3e38f), 0x7c00);
+    assert_int_equal(tern_f32_to_f16(-INFINITY), 0xfc00);
+    assert_int_equal(tern_f32_to_f16(float_of(0xff800001u)) & 0xfe00,
+                     0xfe00); /* payload in the low bits only: still NaN */
+    assert_int_equal(tern_f32_to_f16(1e-42f), 0);
+}
+
+static void test_bf16_round_trip(void **state)
+{
+    (void)state;
+    check_round_trip(&bf16);
+    check_rounding(&bf16);
+    assert_int_equal(tern_f32_to_bf16(float_of(0x7f7fffffu)), 0x7f80); /* the largest f32 rounds to infinity */
+    assert_int_equal(tern_f32_to_bf16(float_of(0x7f800001u)) & 0x7fc0, 0x7fc0);
+}
+
+/* ------------------------------------------------------------------- files */
+
+static char folder[64];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    strcpy(folder, "/tmp/tern-base-XXXXXX");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -r '%s'", folder);
+    return system(command);
+}
+
+static char *in_folder(const char *name)
+{
+    static char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static int count_files(void)
+{
+    int count = 0;
+    DIR *directory = opendir(folder);
+    assert_non_null(directory);
+    for (struct dirent *entry; (entry = readdir(directory));) count += entry->d_name[0] != '.';
+    closedir(directory);
+    return count;
+}
+
+static void test_file_round_trip(void **state)
+{
+    (void)state;
+    char *data = NULL;
+    size_t bytes = 0;
+    struct stat info;
+    const mode_t mask = umask(027);
+    umask(mask);
+    TEST_OK(tern_file_write(in_folder("a"), "hello", 5));
+    TEST_OK(tern_file_read(in_folder("a"), 0, &data, &bytes));
+    assert_int_equal(bytes, 5);
+    assert_string_equal(data, "hello");
+    free(data);
+    TEST_OK(tern_file_write(in_folder("a"), "", 0)); /* replaces */
+    TEST_OK(tern_file_read(in_folder("a"), 10, &data, &bytes));
+    assert_int_equal(bytes, 0);
+    free(data);
+    assert_int_equal(stat(in_folder("a"), &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0666 & ~mask);
+    TEST_OK(tern_file_read("/proc/self/status", 0, &data, &bytes)); /* says that it has 0 bytes */
+    assert_non_null(strstr(data, "Pid:"));
+    free(data);
+    assert_int_equal(count_files(), 1);
+}
+
+static void test_file_errors(void **state)
+{
+    (void)state;
+    char *data = NULL;
+    size_t bytes = 0;
+    TEST_OK(tern_file_write(in_folder("a"), "hello", 5));
+    TEST_ERROR(tern_file_read(in_folder("b"), 0, &data, &bytes), TERN_ERROR_NOT_FOUND, "/b\": No such file");
+    TEST_ERROR(tern_file_read(folder, 0, &data, &bytes), TERN_ERROR_IO, "Is a directory");
+    TEST_ERROR(tern_file_read(in_folder("a"), 4, &data, &bytes), TERN_ERROR_IO,
+               "has 5 bytes or more; at most 4 are expected");
+    assert_null(data);
+    TEST_ERROR(tern_file_write(in_folder("none/a"), "x", 1), TERN_ERROR_IO, "its folder must exist");
+    TEST_ERROR(tern_file_write(in_folder("a/b"), "x", 1), TERN_ERROR_IO, "part of the path is a file");
+    TEST_ERROR(tern_file_write("/proc/tern", "x", 1), TERN_ERROR_IO, "/proc/tern");
+    TEST_ERROR(tern_directory_create(in_folder("a/b")), TERN_ERROR_IO, "cannot make the folder");
+    TEST_ERROR(tern_directory_create(""), TERN_ERROR_INVALID, "empty");
+}
+
+static void test_file_abandoned(void **state)
+{
+    (void)state;
+    char *data = NULL;
+    size_t bytes = 0;
+    tern_file_writer *writer = NULL;
+    TEST_OK(tern_file_write(in_folder("a"), "old", 3));
+    TEST_OK(tern_file_begin(in_folder("a"), &writer));
+    TEST_OK(tern_file_append(writer, "new", 3));
+    tern_file_abandon(writer);
+    tern_file_abandon(NULL);
+    TEST_OK(tern_file_read(in_folder("a"), 0, &data, &bytes));
+    assert_string_equal(data, "old");
+    free(data);
+    TEST_OK(tern_file_begin(in_folder("a"), &writer));
+    TEST_OK(tern_file_append(writer, "new", 3));
+    TEST_OK(tern_file_append(writer, "er", 2));
+    TEST_OK(tern_file_commit(writer));
+    TEST_OK(tern_file_read(in_folder("a"), 0, &data, &bytes));
+    assert_string_equal(data, "newer");
+    free(data);
+    assert_int_equal(count_files(), 1);
+}
+
+/* A full disk, played by the limit on file size: the old file stays, no temporary is left. */
+static void test_file_full_disk(void **state)
+{
+    (void)state;
+    static char large[1 << 16];
+    struct rlimit old, small;
+    char *data = NULL;
+    size_t bytes = 0;
+    TEST_OK(tern_file_write(in_folder("a"), "old", 3));
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    small = (struct rlimit){.rlim_cur = 5000, .rlim_max = old.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    const tern_status status = tern_file_write(in_folder("a"), large, sizeof large);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    signal(SIGXFSZ, SIG_DFL);
+    TEST_ERROR(status, TERN_ERROR_IO, "after 5000 bytes: File too large");
+    TEST_OK(tern_file_read(in_folder("a"), 0, &data, &bytes));
+    assert_string_equal(data, "old");
+    free(data);
+    assert_int_equal(count_files(), 1);
+}
+
+static void test_cache_directory(void **state)
+{
+    (void)state;
+    char path[512], wanted[512];
+    char *xdg = getenv("XDG_CACHE_HOME") ? strdup(getenv("XDG_CACHE_HOME")) : NULL;
+    char *home = getenv("HOME") ? strdup(getenv("HOME")) : NULL,
+         *tmp = getenv("TMPDIR") ? strdup(getenv("TMPDIR")) : NULL;
+    TEST_OK(tern_file_write(in_folder("file"), "", 0));
+
+    setenv("XDG_CACHE_HOME", in_folder("x"), 1);
+    TEST_OK(tern_cache_directory("vulkan", path, sizeof path));
+    assert_string_equal(path, in_folder("x/tern/vulkan"));
+    assert_int_equal(access(path, W_OK), 0);
+    TEST_OK(tern_cache_directory("vulkan", path, sizeof path)); /* it is there now */
+
+    setenv("XDG_CACHE_HOME", "relative", 1);
+    setenv("HOME", in_folder("h"), 1);
+    TEST_OK(tern_cache_directory("a/b", path, sizeof path));
+    assert_string_equal(path, in_folder("h/.cache/tern/a/b"));
+
+    setenv("HOME", in_folder("file"), 1); /* not usable */
+    setenv("TMPDIR", folder, 1);
+    TEST_OK(tern_cache_directory("opencl", path, sizeof path));
+    snprintf(wanted, sizeof wanted, "%s/tern-%u/opencl", folder, (unsigned)geteuid());
+    assert_string_equal(path, wanted);
+
+    snprintf(wanted, sizeof wanted, "%s/tern-%u", folder, (unsigned)geteuid());
+    assert_int_equal(chmod(wanted, 0777), 0); /* others could put code there */
+    TEST_ERROR(tern_cache_directory("opencl", path, sizeof path), TERN_ERROR_IO, "set XDG_CACHE_HOME");
+    assert_int_equal(chmod(wanted, 0700), 0);
+    TEST_ERROR(tern_cache_directory("opencl", path, 8), TERN_ERROR_IO, "no folder for caches");
+
+    xdg ? setenv("XDG_CACHE_HOME", xdg, 1) : unsetenv("XDG_CACHE_HOME");
+    home ? setenv("HOME", home, 1) : unsetenv("HOME");
+    tmp ? setenv("TMPDIR", tmp, 1) : unsetenv("TMPDIR");
+    free(xdg);
+    free(home);
+    free(tmp);
+}
+
+static void test_clock(void **state)
+{
+    (void)state;
+    const uint64_t start = tern_time_ns();
+    tern_sleep_ns(3000000);
+    const uint64_t passed = tern_time_ns() - start;
+    assert_true(passed >= 3000000 && passed < 10000000000ull);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_status),
+        cmocka_unit_test(test_long_sentence),
+        cmocka_unit_test(test_status_names),
+        cmocka_unit_test(test_log),
+        cmocka_unit_test(test_hash),
+        cmocka_unit_test(test_philox),
+        cmocka_unit_test(test_dtype_sizes),
+        cmocka_unit_test(test_f16_round_trip),
+        cmocka_unit_test(test_bf16_round_trip),
+        cmocka_unit_test_setup_teardown(test_file_round_trip, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_file_errors, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_file_abandoned, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_file_full_disk, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_cache_directory, make_folder, remove_folder),
+        cmocka_unit_test(test_clock),
+    };
+    return cmocka_run_group_tests_name("base", tests, NULL, NULL);
+}
