@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* save_rule.c - the pass of save_rule.h: one scan decides what is kept, a second copies the graph and adds the clones.
+ *
+ * Invariant: ids stay a valid order, because a clone is appended just before the node that asks for it and after its
+ * own inputs. */
+#include "core/passes/save_rule.h"
+
+#include "core/passes/junction.h"
+
+#include <stdlib.h>
+
+typedef struct save_pass {
+    const tern_graph *in;
+    tern_graph *out;
+    bool *late;           /* per node of `in`: BACKWARD or UPDATE, or made from such a node */
+    bool *keeps;          /* late nodes may read it; holds the junctions at first */
+    bool *carries;        /* holds a contraction's result that nothing else holds */
+    uint32_t *readers;    /* how often nodes and outputs read it */
+    tern_tensor **copies; /* in `out` */
+    tern_tensor **clones; /* in `out`, marked BACKWARD; NULL until asked for */
+    const tern_tensor **stack;
+} save_pass;
+
+/* ---------------------------------------------------------- what is kept */
+
+static void find_readers(save_pass *pass)
+{
+    const tern_graph *in = pass->in;
+    for (uint32_t id = 0; id < in->node_count; id++) {
+        const tern_tensor *x = in->nodes[id];
+        pass->late[id] = x->pass != TERN_PASS_FORWARD;
+        for (int32_t i = 0; i < x->in_count; i++) pass->late[id] = pass->late[id] || pass->late[x->in[i]->id];
+        /* A SECOND reads the other output: it does not stop the first from moving on. */
+        for (int32_t i = 0; i < x->in_count && x->op != TERN_OP_SECOND; i++) pass->readers[x->in[i]->id]++;
+    }
+    for (uint32_t i = 0; i < in->output_count; i++) pass->readers[in->outputs[i].tensor->id]++;
+}
+
+/* Neither y's gradient nor anything after it reads operand i or y itself because of y: the value may move on into y. */
+static bool absorbs(const tern_tensor *y, int32_t i)
+{
+    switch (y->op) {
+    case TERN_OP_RESHAPE:
+    case TERN_OP_PERMUTE:
+    case TERN_OP_NEG:
+    case TERN_OP_ADD:
+    case TERN_OP_SUB: return true;
+    case TERN_OP_MUL: return y->in[0] != y->in[1] && !y->in[1 - i]->needs_gradient;
+    case TERN_OP_DIV: return i == 0 && !y->in[1]->needs_gradient;
+    case TERN_OP_WHERE: return i > 0;
+    default: return false;
+    }
+}
+
+static bool carries(const save_pass *pass, const tern_tensor *x)
+{
+    if (tern_ops[x->op].kind == TERN_KIND_CONTRACTION) return true;
+    for (int32_t i = 0; i < x->in_count; i++)
+        if (pass->carries[x->in[i]->id] && pass->readers[x->in[i]->id] == 1 && absorbs(x, i)) return true;
+    return false;
+}
+
+static void decide(save_pass *pass)
+{
+    for (uint32_t id = 0; id < pass->in->node_count; id++) {
+        const tern_tensor *x = pass->in->nodes[id];
+        tern_op_kind kind = tern_ops[x->op].kind;
+        pass->carries[id] = carries(pass, x);
+        /* A view costs nothing to clone, so its base is kept rather than the view. */
+        pass->keeps[id] = pass->keeps[id] || kind == TERN_KIND_LEAF || kind == TERN_KIND_REDUCE ||
+                          kind == TERN_KIND_CONTRACTION || kind == TERN_KIND_EFFECT || x->op == TERN_OP_SECOND ||
+                          (kind == TERN_KIND_MAP && pass->carries[id]);
+    }
+    for (uint32_t i = 0; i < pass->in->output_count; i++) pass->keeps[pass->in->outputs[i].tensor->id] = true;
+}
+
+/* -------------------------------------------------------- copy and clone */
+
+/* What a late node reads for node x of `in`; NULL: a clone that does not exist yet. */
+static tern_tensor *read_late(const save_pass *pass, const tern_tensor *x)
+{
+    return pass->late[x->id] || pass->keeps[x->id] ? pass->copies[x->id] : pass->clones[x->id];
+}
+
+/* Clones x and what it needs, without recursion: the stack holds a path of nodes, each an input of the one before. */
+static void clone(save_pass *pass, const tern_tensor *x)
+{
+    uint32_t depth = 0;
+    pass->stack[depth++] = x;
+    while (depth) {
+        const tern_tensor *top = pass->stack[depth - 1];
+        tern_tensor *in[TERN_MAX_INPUTS];
+        const tern_tensor *missing = NULL;
+        for (int32_t i = 0; i < top->in_count && !missing; i++) {
+            in[i] = read_late(pass, top->in[i]);
+            if (!in[i]) missing = top->in[i];
+        }
+        if (missing) {
+            pass->stack[depth++] = missing;
+        } else {
+            pass->clones[top->id] = tern_graph_copy(pass->out, top, in, TERN_PASS_BACKWARD);
+            depth--;
+        }
+    }
+}
+
+static void copy_node(save_pass *pass, const tern_tensor *x)
+{
+    tern_tensor *in[TERN_MAX_INPUTS];
+    for (int32_t i = 0; i < x->in_count; i++) {
+        bool late = pass->late[x->id];
+        if (late && !read_late(pass, x->in[i])) clone(pass, x->in[i]);
+        in[i] = late ? read_late(pass, x->in[i]) : pass->copies[x->in[i]->id];
+    }
+    pass->copies[x->id] = tern_graph_copy(pass->out, x, in, x->pass);
+}
+
+static tern_tensor *copy_of(const save_pass *pass, const tern_tensor *x) { return x ? pass->copies[x->id] : NULL; }
+
+static void copy_graph(save_pass *pass)
+{
+    const tern_graph *in = pass->in;
+    tern_graph *out = pass->out;
+    out->training = in->training;
+    out->memory_limit_bytes = in->memory_limit_bytes;
+    for (uint32_t id = 0; id < in->node_count && out->status >= 0; id++) copy_node(pass, in->nodes[id]);
+    if (out->status < 0) return;
+    for (uint32_t id = 0; id < in->node_count; id++) {
+        const tern_tensor *x = in->nodes[id];
+        pass->copies[id]->weight = copy_of(pass, x->weight);
+        if (x->op == TERN_OP_INPUT) pass->copies[id]->at.input.sort_of = copy_of(pass, x->at.input.sort_of);
+    }
+    for (uint32_t i = 0; i < in->output_count; i++)
+        tern_output(copy_of(pass, in->outputs[i].tensor), in->outputs[i].name);
+    out->loss = copy_of(pass, in->loss);
+    out->loss_weight = copy_of(pass, in->loss_weight);
+    out->pass = in->pass;
+}
+
+tern_status tern_pass_save_rule(const tern_graph *in, tern_graph **out_graph)
+{
+    tern_status status;
+    save_pass pass = {.in = in};
+    char *memory = NULL;
+
+    *out_graph = NULL;
+    TERN_TRY(tern_graph_status(in));
+    TERN_TRY(tern_graph_create(&pass.out));
+    size_t count = in->node_count + 1u, pointer = sizeof(void *);
+    size_t bytes = count * (3 * pointer + sizeof(uint32_t) + 3 * sizeof(bool));
+    memory = calloc(1, bytes); /* one piece for all tables, the widest first */
+    if (!memory) {
+        status = tern_error_memory("the save rule's tables", bytes);
+        goto fail;
+    }
+    pass.copies = (tern_tensor **)(void *)memory;
+    pass.clones = pass.copies + count;
+    pass.stack = (const tern_tensor **)(void *)(pass.clones + count);
+    pass.readers = (uint32_t *)(void *)(pass.stack + count);
+    pass.keeps = (bool *)(pass.readers + count);
+    pass.carries = pass.keeps + count;
+    pass.late = pass.carries + count;
+    TERN_TRY(tern_junctions(in, pass.keeps));
+    find_readers(&pass);
+    decide(&pass);
+    copy_graph(&pass);
+    TERN_TRY(tern_graph_status(pass.out));
+    *out_graph = pass.out;
+    pass.out = NULL;
+fail:
+    free(memory);
+    tern_graph_destroy(pass.out);
+    return status;
+}
