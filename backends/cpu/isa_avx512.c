@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* isa_avx512.c - the vector loops for AVX-512 (F, BW, DQ, VL); empty elsewhere than on x86-64.
+ *
+ * The target is set here and not by a build flag, so that no other file can be compiled with it by mistake. */
+#if defined(__x86_64__)
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl"))), apply_to = function)
+#else
+#pragma GCC target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")
+#endif
+#define TERN_ISA_LEVEL 2
+#define TERN_ISA_NAME  avx512
+#include "backends/cpu/isa_table.h"
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#else
+typedef int tern_cpu_isa_avx512_absent; /* a translation unit must not be empty */
+#endif

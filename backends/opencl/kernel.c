@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernel.c - a kernel's text, rendered by core, becomes a cl_program.
+ *
+ *     desc ── render ── text ──┬── disk cache ──┬── cl_program ── checks: arguments, group size, shared memory
+ *                              └── compiler ────┘
+ *
+ * The cl_kernel objects are made per program step (program.c), so that each keeps its arguments. Knows no op: what the
+ * text computes is core's business. Invariant: a kernel that was created can be launched with its variant's group. */
+#include "backends/opencl/opencl.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/dtype.h"
+#include "core/base/log.h"
+
+static tern_status variant_check(const tern_backend_device *device, const tern_kernel_desc *desc)
+{
+    const tern_variant *variant = &desc->variant;
+    const tern_device_info *info = &device->info;
+    uint64_t items = 1;
+    for (size_t d = 0; d < 3; d++) {
+        items *= variant->group[d];
+        if (variant->group[d] == 0 || variant->group[d] > device->max_item_sizes[d])
+            return tern_error(TERN_ERROR_UNSUPPORTED,
+                              "%s: kernel \"%s\" (%s) wants %u work-items on axis %zu of its group, the "
+                              "limit is %zu; choose a variant for this device",
+                              info->name, desc->label, variant->name, variant->group[d], d, device->max_item_sizes[d]);
+    }
+    if (items > info->max_group_size)
+        return tern_error(TERN_ERROR_UNSUPPORTED,
+                          "%s: kernel \"%s\" (%s) wants groups of %" PRIu64 " work-items, the limit is %u; "
+                          "choose a variant for this device",
+                          info->name, desc->label, variant->name, items, info->max_group_size);
+    if (variant->shared_bytes > info->shared_bytes)
+        return tern_error(TERN_ERROR_UNSUPPORTED,
+                          "%s: kernel \"%s\" (%s) wants %u bytes of shared memory, the limit is %u; choose a "
+                          "variant for this device",
+                          info->name, desc->label, variant->name, variant->shared_bytes, info->shared_bytes);
+    return TERN_OK;
+}
+
+static tern_status build_log_error(tern_backend_device *device, cl_program program, const char *label)
+{
+    size_t bytes = 0;
+    char *log = NULL;
+    if (CL_CALL(device, clGetProgramBuildInfo, program, device->id, CL_PROGRAM_BUILD_LOG, 0, NULL, &bytes) >= 0 &&
+        (log = calloc(1, bytes + 1)) != NULL &&
+        CL_CALL(device, clGetProgramBuildInfo, program, device->id, CL_PROGRAM_BUILD_LOG, bytes, log, NULL) < 0)
+        log[0] = 0;
+    if (log) tern_log_write(TERN_LOG_DEBUG, "opencl: build log of \"%s\":\n%s", label, log);
+    const tern_status status =
+        tern_error(TERN_ERROR_KERNEL, "%s: kernel \"%s\" does not build with \"%s\"; the compiler says: %s",
+                   device->info.name, label, device->build_options, log && *log ? log : "nothing");
+    free(log);
+    return status;
+}
+
+static tern_status source_build(tern_backend_device *device, const char *label, const tern_source *source,
+                                cl_program *out_program)
+{
+    const char *text = source->text;
+    const size_t bytes = source->bytes;
+    cl_program program = NULL;
+    cl_int code = CL_SUCCESS;
+    tern_status status;
+    TERN_TRY(CL_MAKE(device, &program, clCreateProgramWithSource, device->context, 1, &text, &bytes));
+    status = CL_CALL(device, clBuildProgram, program, 1, &device->id, device->build_options, NULL, NULL);
+    if (status == TERN_ERROR_KERNEL) status = build_log_error(device, program, label);
+    if (status < 0) goto fail;
+    *out_program = program;
+    return TERN_OK;
+fail:
+    CL_RELEASE(clReleaseProgram, program);
+    return status;
+}
+
+static tern_status program_get(tern_backend_device *device, const tern_kernel_desc *desc, tern_backend_kernel *kernel)
+{
+    tern_source source = {0};
+    tern_status status;
+    TERN_TRY(desc->render(desc, TERN_DIALECT_OPENCL, false, &source));
+    memcpy(kernel->entry, source.entry, sizeof kernel->entry);
+    const uint64_t key = tern_opencl_cache_key(device, &source);
+    kernel->program = tern_opencl_cache_load(device, key);
+    if (atomic_load(&device->lost)) TERN_TRY(tern_opencl_enter(device));
+    tern_opencl_built(kernel->program != NULL);
+    if (!kernel->program) {
+        TERN_TRY(source_build(device, desc->label, &source, &kernel->program));
+        tern_opencl_cache_store(device, key, kernel->program);
+    }
+fail:
+    free(source.text);
+    return status;
+}
+
+/* What the compiler made of it: registers may allow fewer work-items than the device does, and a renderer that
+ * disagrees with this file about the arguments must be found here, not by a wrong result. */
+static tern_status kernel_check(tern_backend_device *device, const tern_kernel_desc *desc,
+                                const tern_backend_kernel *kernel)
+{
+    const uint32_t wanted = 2 * desc->tensor_count + (desc->word_count ? 1 : 0);
+    const size_t items = kernel->group[0] * kernel->group[1] * kernel->group[2];
+    cl_kernel probe = NULL;
+    cl_uint arguments;
+    cl_ulong shared;
+    size_t limit;
+    cl_int code = CL_SUCCESS;
+    tern_status status;
+    TERN_TRY(CL_MAKE(device, &probe, clCreateKernel, kernel->program, kernel->entry));
+    TERN_TRY(CL_CALL(device, clGetKernelInfo, probe, CL_KERNEL_NUM_ARGS, sizeof arguments, &arguments, NULL));
+    TERN_TRY(CL_CALL(device, clGetKernelWorkGroupInfo, probe, device->id, CL_KERNEL_WORK_GROUP_SIZE, sizeof limit,
+                     &limit, NULL));
+    TERN_TRY(CL_CALL(device, clGetKernelWorkGroupInfo, probe, device->id, CL_KERNEL_LOCAL_MEM_SIZE, sizeof shared,
+                     &shared, NULL));
+    if (arguments != wanted)
+        status =
+            tern_error(TERN_ERROR_KERNEL, "kernel \"%s\": its text takes %u arguments, %u tensors and %u words make %u",
+                       desc->label, arguments, desc->tensor_count, desc->word_count, wanted);
+    else if (items > limit)
+        status = tern_error(TERN_ERROR_UNSUPPORTED,
+                            "%s: kernel \"%s\" (%s) wants groups of %zu work-items, as compiled at most %zu "
+                            "fit; choose a smaller variant",
+                            device->info.name, desc->label, desc->variant.name, items, limit);
+    else if (shared > device->info.shared_bytes)
+        status =
+            tern_error(TERN_ERROR_UNSUPPORTED,
+                       "%s: kernel \"%s\" (%s) as compiled takes %" PRIu64 " bytes of shared memory, the "
+                       "limit is %u; choose a smaller variant",
+                       device->info.name, desc->label, desc->variant.name, (uint64_t)shared, device->info.shared_bytes);
+fail:
+    CL_RELEASE(clReleaseKernel, probe);
+    return status;
+}
+
+static tern_status desc_copy(const tern_kernel_desc *desc, tern_backend_kernel *kernel)
+{
+    if (!desc->render)
+        return tern_error(TERN_ERROR_INVALID, "kernel \"%s\" has no renderer, and OpenCL needs its text", desc->label);
+    if (desc->tensor_count > TERN_TAPE_TENSORS || desc->word_count > TERN_KERNEL_WORDS)
+        return tern_error(TERN_ERROR_UNSUPPORTED,
+                          "kernel \"%s\" has %u tensors and %u words; at most %d and %d are passed", desc->label,
+                          desc->tensor_count, desc->word_count, TERN_TAPE_TENSORS, TERN_KERNEL_WORDS);
+    snprintf(kernel->label, sizeof kernel->label, "%s", desc->label);
+    kernel->tensor_count = desc->tensor_count;
+    kernel->word_count = desc->word_count;
+    for (size_t d = 0; d < 3; d++) kernel->group[d] = desc->variant.group[d];
+    for (uint32_t i = 0; i < desc->tensor_count; i++) {
+        const tern_dtype_info *dtype = tern_dtype(desc->tensors[i].dtype);
+        if (!dtype || dtype->elements != 1)
+            return tern_error(TERN_ERROR_UNSUPPORTED,
+                              "kernel \"%s\": tensor %u has the element type %d, which OpenCL kernels do not "
+                              "take",
+                              desc->label, i, desc->tensors[i].dtype);
+        kernel->element_bytes[i] = dtype->bytes;
+    }
+    return TERN_OK;
+}
+
+tern_status tern_opencl_kernel_create(tern_backend_device *device, const tern_kernel_desc *desc,
+                                      tern_backend_kernel **out_kernel)
+{
+    tern_backend_kernel *kernel = NULL;
+    tern_status status;
+    *out_kernel = NULL;
+    TERN_TRY(tern_opencl_enter(device));
+    TERN_TRY(variant_check(device, desc));
+    kernel = calloc(1, sizeof *kernel);
+    if (!kernel) return tern_error_memory("an OpenCL kernel", sizeof *kernel);
+    TERN_TRY(desc_copy(desc, kernel));
+    TERN_TRY(program_get(device, desc, kernel));
+    TERN_TRY(kernel_check(device, desc, kernel));
+    *out_kernel = kernel;
+    return TERN_OK;
+fail:
+    tern_opencl_kernel_destroy(device, kernel);
+    return status;
+}
+
+void tern_opencl_kernel_destroy(tern_backend_device *device, tern_backend_kernel *kernel)
+{
+    if (!kernel) return;
+    if (tern_opencl_is_own(device)) CL_RELEASE(clReleaseProgram, kernel->program);
+    free(kernel);
+}
