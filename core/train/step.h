@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* step.h - the training step as one state machine over three recorded programs.
+ *
+ *     micro(feeds) x K ── update(lr) ──> report, one step late
+ *     eval(feeds)  ...                   reads the weights, touches no training state
+ *
+ * The host fills one input slot while the device works on the other. Before submission s the host waits for submission
+ * s - 2, which is its only wait: at most two are in flight, and no value of the current step is waited for. What it is
+ * not: it knows no data, no schedule and no file (trainer.h). Invariant: a failed call leaves the weights as the last
+ * finished program left them. */
+#ifndef TERN_TRAIN_STEP_H
+#define TERN_TRAIN_STEP_H
+
+#include "core/train/setup.h"
+
+typedef struct tern_stepper tern_stepper;
+
+/* One input of a program; bytes must be exactly its size. Inputs that the graph does not have are an error, except the
+ * sorted forms of ids ("<ids>.order", "<ids>.offsets"), which only a backward pass wants. */
+typedef struct tern_feed {
+    const char *name;
+    const void *data;
+    uint64_t bytes;
+} tern_feed;
+
+typedef struct tern_step_report {
+    bool valid;       /* false: nothing finished yet */
+    uint64_t attempt; /* which window, from 0 */
+    double loss;      /* sum w loss / sum w; 0 when n is 0 */
+    double n;         /* sum w */
+    double norm;      /* of the gradient of the mean loss, before clipping */
+    double clip, scale;
+    double lr;
+    bool skipped; /* not finite: weights and moments are as they were */
+    uint32_t good_steps, skips;
+} tern_step_report;
+
+typedef struct tern_step_counts {
+    uint64_t submissions;
+    uint64_t waits;      /* host waits for a ticket */
+    uint64_t late_waits; /* of them, for one of the last two submissions (finish and eval_finish only) */
+} tern_step_counts;
+
+/* Allocates and initialises the store, the arena and the programs. The setup must outlive it. */
+TERN_MUST_USE tern_status tern_stepper_create(const tern_setup *setup, uint64_t seed, tern_stepper **out_stepper);
+void tern_stepper_destroy(tern_stepper *stepper);
+tern_store *tern_stepper_store(tern_stepper *stepper);
+
+/* One micro-batch. sample_base: number of its first example in the window, for random numbers. The feeds are copied. */
+TERN_MUST_USE tern_status tern_stepper_micro(tern_stepper *stepper, const tern_feed *feeds, uint32_t count,
+                                             uint32_t sample_base);
+/* Ends the window. *out_report is the window before's. */
+TERN_MUST_USE tern_status tern_stepper_update(tern_stepper *stepper, double lr, tern_step_report *out_report);
+/* Waits for everything; *out_report is the last window's. */
+TERN_MUST_USE tern_status tern_stepper_finish(tern_stepper *stepper, tern_step_report *out_report);
+
+/* One validation batch; sums are kept on the host in double until eval_finish returns and clears them. */
+TERN_MUST_USE tern_status tern_stepper_eval(tern_stepper *stepper, const tern_feed *feeds, uint32_t count);
+TERN_MUST_USE tern_status tern_stepper_eval_finish(tern_stepper *stepper, double *out_loss_sum, double *out_n);
+
+void tern_stepper_count(const tern_stepper *stepper, tern_step_counts *out_counts);
+/* NULL when the setup has no such program. */
+const tern_executable *tern_stepper_executable(const tern_stepper *stepper, tern_program_kind kind);
+
+#endif

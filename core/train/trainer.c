@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trainer.c - feeds the stepper from the loader, on schedule; the folder is run.c's. */
+#include "core/train/trainer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/formats/safetensors.h"
+#include "core/train/loader.h"
+#include "core/train/trainer_internal.h"
+
+#define FEED_COUNT 4
+
+void tern_train_options_init(tern_train_options *options)
+{
+    memset(options, 0, sizeof *options);
+    options->model = (tern_gpt2_options){4, 8, 256, 256, 128, 128, 8, 0.0, 1e-5};
+    options->accumulate = 1;
+    options->val_split = 0.1;
+    options->schedule = (tern_schedule){.lr = 1e-3, .min_lr = 1e-4, .warmup = 100, .steps = 1000};
+    options->adamw = (tern_adamw){.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .clip = 1.0};
+}
+
+static tern_status build_model(void *context, tern_graph *graph, uint32_t batch)
+{
+    tern_gpt2_options options = *(const tern_gpt2_options *)context;
+    options.batch = batch;
+    return tern_gpt2_build_loss(graph, &options);
+}
+
+static tern_status check_options(const tern_train_options *o)
+{
+    tern_status status;
+    TERN_TRY(tern_gpt2_check(&o->model));
+    TERN_TRY(tern_adamw_check(&o->adamw));
+    if (o->data_count == 0)
+        return tern_error(TERN_ERROR_INVALID, "no data were given; name a text file or a folder of text");
+    if (o->accumulate < 1 || (uint64_t)o->accumulate * o->model.batch > UINT32_MAX)
+        return tern_error(TERN_ERROR_INVALID, "accumulate is %u; it must lie in [1, %u] for a batch of %u",
+                          o->accumulate, UINT32_MAX / o->model.batch, o->model.batch);
+    if (!(o->schedule.lr > 0 && o->schedule.lr <= 1e3 && o->schedule.min_lr >= 0 &&
+          o->schedule.min_lr <= o->schedule.lr))
+        return tern_error(TERN_ERROR_INVALID,
+                          "the learning rate %g must lie in (0, 1000], and its minimum %g between 0 and it",
+                          o->schedule.lr, o->schedule.min_lr);
+    return TERN_OK;
+fail:
+    return status;
+}
+
+static tern_status make_data(tern_trainer *t)
+{
+    tern_status status;
+    const tern_train_options *o = &t->options;
+    const tern_data_options options = {.context = o->model.context,
+                                       .batch = o->model.batch,
+                                       .vocab = o->model.vocab,
+                                       .val_split = o->val_split,
+                                       .seed = o->seed};
+    TERN_TRY(tern_text_load(o->data_paths, o->data_count, &t->text));
+    TERN_TRY(tern_data_init(t->text, &options, &t->data));
+    TERN_TRY(tern_batch_create(&options, &t->eval_batch));
+fail:
+    return status;
+}
+
+tern_status tern_trainer_create(tern_device *device, const tern_train_options *options, tern_trainer **out_trainer)
+{
+    tern_status status;
+    tern_trainer *t = calloc(1, sizeof *t);
+    *out_trainer = NULL;
+    if (!t) return tern_error_memory("a trainer", sizeof *t);
+    t->device = device;
+    t->options = *options;
+    TERN_TRY(check_options(options));
+    TERN_TRY(make_data(t));
+    t->options.data_paths = NULL; /* the caller's */
+    const tern_setup_options setup = {.model = {build_model, &t->options.model},
+                                      .batch = options->model.batch,
+                                      .adamw = options->adamw,
+                                      .evaluate = options->val_split > 0,
+                                      .plan = options->plan};
+    TERN_TRY(tern_setup_create_fitting(device, &setup, &t->setup));
+    TERN_TRY(tern_stepper_create(t->setup, options->seed, &t->stepper));
+    TERN_TRY(tern_loader_create(&t->data, 0, &t->loader));
+    *out_trainer = t;
+    return TERN_OK;
+fail:
+    tern_trainer_destroy(t);
+    return status;
+}
+
+void tern_trainer_destroy(tern_trainer *t)
+{
+    if (!t) return;
+    tern_loader_destroy(t->loader);
+    tern_stepper_destroy(t->stepper);
+    tern_setup_destroy(t->setup);
+    tern_batch_finish(&t->eval_batch);
+    tern_text_destroy(t->text);
+    free(t);
+}
+
+tern_stepper *tern_trainer_stepper(tern_trainer *t) { return t->stepper; }
+const tern_setup *tern_trainer_setup(const tern_trainer *t) { return t->setup; }
+
+void tern_trainer_info(const tern_trainer *t, tern_train_info *out_info)
+{
+    tern_train_info info = {
+        .parameters = tern_store_layout_elements(t->setup->layout),
+        .train_bytes = t->data.train_bytes,
+        .val_bytes = t->data.val_bytes,
+        .fingerprint = t->text->fingerprint,
+        .file_count = t->text->file_count,
+        .skipped_count = t->text->skipped_count,
+        .val_batches = t->data.val_batches,
+        .tokens_per_step = (uint64_t)t->options.accumulate * t->options.model.batch * t->options.model.context,
+    };
+    tern_setup_measure(t->setup, &info.memory);
+    *out_info = info;
+}
+
+static void make_feeds(const tern_trainer *t, const tern_batch *batch, tern_feed feeds[FEED_COUNT])
+{
+    const uint64_t tokens = (uint64_t)t->data.options.batch * t->data.options.context;
+    feeds[0] = (tern_feed){"ids", batch->ids, tokens * sizeof *batch->ids};
+    feeds[1] = (tern_feed){"labels", batch->labels, tokens * sizeof *batch->labels};
+    feeds[2] = (tern_feed){"ids.order", batch->order, tokens * sizeof *batch->order};
+    feeds[3] =
+        (tern_feed){"ids.offsets", batch->offsets, ((uint64_t)t->data.options.vocab + 1) * sizeof *batch->offsets};
+}
+
+tern_status tern_trainer_step(tern_trainer *t, tern_step_report *out_report)
+{
+    tern_status status;
+    tern_feed feeds[FEED_COUNT];
+    for (uint32_t micro = 0; micro < t->options.accumulate; micro++) {
+        const tern_batch *batch;
+        TERN_TRY(tern_loader_next(t->loader, &batch));
+        make_feeds(t, batch, feeds);
+        status = tern_stepper_micro(t->stepper, feeds, FEED_COUNT, micro * t->options.model.batch);
+        tern_loader_release(t->loader);
+        if (status < 0) goto fail;
+    }
+    TERN_TRY(tern_stepper_update(t->stepper, tern_schedule_lr(&t->options.schedule, t->attempt), out_report));
+    t->attempt++;
+fail:
+    return status;
+}
+
+tern_status tern_trainer_finish(tern_trainer *t, tern_step_report *out_report)
+{
+    return tern_stepper_finish(t->stepper, out_report);
+}
+
+tern_status tern_trainer_evaluate(tern_trainer *t, uint64_t max_batches, double *out_loss, uint64_t *out_tokens)
+{
+    tern_status status;
+    double loss = 0, n = 0;
+    tern_feed feeds[FEED_COUNT];
+    uint64_t count = max_batches > 0 && max_batches < t->data.val_batches ? max_batches : t->data.val_batches;
+    if (count == 0)
+        return tern_error(TERN_ERROR_INVALID, "there are no validation data; give a validation split above 0");
+    make_feeds(t, &t->eval_batch, feeds);
+    for (uint64_t i = 0; i < count; i++) {
+        tern_data_fill_validation(&t->data, i, &t->eval_batch);
+        TERN_TRY(tern_stepper_eval(t->stepper, feeds, FEED_COUNT));
+    }
+    TERN_TRY(tern_stepper_eval_finish(t->stepper, &loss, &n));
+    *out_loss = n > 0 ? loss / n : 0;
+    *out_tokens = (uint64_t)n;
+fail:
+    return status;
+}
+
+static tern_status load_parameter(tern_store *store, const tern_safetensors *file, const tern_store_parameter *p)
+{
+    tern_status status;
+    float *values = NULL;
+    const tern_safetensor *tensor = tern_safetensors_find(file, p->name);
+    if (!tensor)
+        return tern_error(TERN_ERROR_NOT_FOUND, "%s holds no tensor \"%s\"; it is another model", file->path, p->name);
+    if (tensor->rank != p->rank || memcmp(tensor->shape, p->shape, (size_t)p->rank * sizeof *p->shape) != 0)
+        return tern_error(TERN_ERROR_INVALID,
+                          "%s: tensor \"%s\" of %llu bytes has another shape than the model's of %llu; give the "
+                          "matching model options",
+                          file->path, p->name, (unsigned long long)tensor->bytes, (unsigned long long)p->bytes);
+    values = malloc(p->bytes);
+    if (!values) return tern_error_memory("a tensor", p->bytes);
+    TERN_TRY(tern_safetensors_read(file, tensor, values, p->bytes / sizeof *values));
+    TERN_TRY(tern_store_write(store, p->name, values, p->bytes));
+fail:
+    free(values);
+    return status;
+}
+
+tern_status tern_trainer_load(tern_trainer *t, const char *path)
+{
+    tern_status status;
+    tern_safetensors *file = NULL;
+    tern_step_report last;
+    const tern_store_layout *layout = t->setup->layout;
+    TERN_TRY(tern_stepper_finish(t->stepper, &last)); /* transfers do not wait for what is in flight */
+    TERN_TRY(tern_safetensors_open(path, &file));
+    for (uint32_t i = 0; i < layout->parameter_count; i++)
+        TERN_TRY(load_parameter(tern_stepper_store(t->stepper), file, &layout->parameters[i]));
+fail:
+    tern_safetensors_close(file);
+    return status;
+}
