@@ -38,11 +38,9 @@ static tern_tensor *split_sum(tern_graph *graph, const tern_tensor *x, tern_tens
 
 static tern_tensor *copy(tern_graph *graph, const tern_tensor *x, tern_tensor *const *map)
 {
-    tern_tensor *in[TERN_MAX_INPUTS];
+    tern_tensor *in[TERN_MAX_INPUTS] = {NULL};
     for (int32_t k = 0; k < x->in_count; k++) in[k] = map[x->in[k]->id];
-    tern_tensor *y = tern_graph_node(graph, x->op, x->dtype, x->rank, x->shape, x->in_count, in, x->label);
-    y->at = x->at;
-    y->needs_gradient = x->needs_gradient;
+    tern_tensor *y = tern_graph_copy(graph, x, in, x->pass);
     if (x->op == TERN_OP_INPUT && x->at.input.sort_of) y->at.input.sort_of = map[x->at.input.sort_of->id];
     return y;
 }
