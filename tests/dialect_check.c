@@ -11,13 +11,15 @@
 
 /* ------------------------------------------------------------------ Vulkan */
 
-static bool installed(const char *program) {
+static bool installed(const char *program)
+{
     char command[128];
     snprintf(command, sizeof command, "command -v %s >/dev/null 2>&1", program);
     return system(command) == 0;
 }
 
-static bool write_file(const char *path, const char *text) {
+static bool write_file(const char *path, const char *text)
+{
     FILE *file = fopen(path, "w");
     if (file == NULL) return false;
     bool done = fputs(text, file) >= 0;
@@ -25,7 +27,8 @@ static bool write_file(const char *path, const char *text) {
 }
 
 /* Each OpFAdd, OpFSub, OpFMul result of the listing must be decorated NoContraction. */
-static bool is_uncontracted(const char *listing) {
+static bool is_uncontracted(const char *listing)
+{
     char line[512];
     char *decorated = calloc(1, 1 << 20);
     bool right = true;
@@ -33,7 +36,8 @@ static bool is_uncontracted(const char *listing) {
     while (file != NULL && decorated != NULL && fgets(line, sizeof line, file) != NULL) {
         unsigned id = 0;
         char op[64] = "";
-        if (sscanf(line, " OpDecorate %%%u %63s", &id, op) == 2 && strcmp(op, "NoContraction") == 0 && id < 1 << 20) decorated[id] = 1;
+        if (sscanf(line, " OpDecorate %%%u %63s", &id, op) == 2 && strcmp(op, "NoContraction") == 0 && id < 1 << 20)
+            decorated[id] = 1;
         if (sscanf(line, " %%%u = %63s", &id, op) != 2 || id >= 1 << 20) continue;
         bool contractible = strcmp(op, "OpFAdd") == 0 || strcmp(op, "OpFSub") == 0 || strcmp(op, "OpFMul") == 0;
         if (contractible && !decorated[id]) right = false;
@@ -44,7 +48,8 @@ static bool is_uncontracted(const char *listing) {
     return right;
 }
 
-static bool check_glsl(const tern_kernel_desc *desc, bool addresses) {
+static bool check_glsl(const tern_kernel_desc *desc, bool addresses)
+{
     static int has = -1;
     if (has < 0) {
         has = installed("glslangValidator") && installed("spirv-val") && installed("spirv-dis");
@@ -60,7 +65,8 @@ static bool check_glsl(const tern_kernel_desc *desc, bool addresses) {
     snprintf(base, sizeof base, "/tmp/tern_dialect_%d", (int)getpid());
     snprintf(path, sizeof path, "%s.comp", base);
     snprintf(command, sizeof command,
-             "glslangValidator -V --quiet --target-env vulkan1.2 -o %s.spv %s.comp >&2 && spirv-val --target-env vulkan1.2 %s.spv >&2 && "
+             "glslangValidator -V --quiet --target-env vulkan1.2 -o %s.spv %s.comp >&2 && spirv-val --target-env "
+             "vulkan1.2 %s.spv >&2 && "
              "spirv-dis --raw-id %s.spv -o %s.spvasm",
              base, base, base, base, base);
     bool right = write_file(path, source.text) && system(command) == 0;
@@ -87,8 +93,10 @@ static struct {
     int (*destroy)(nvrtc_program *);
 } nvrtc;
 
-static bool load_nvrtc(void) {
-    static const char *const patterns[] = {"/usr/local/cuda*/lib*/libnvrtc.so.[0-9][0-9]", "/usr/local/cuda*/lib*/libnvrtc.so"};
+static bool load_nvrtc(void)
+{
+    static const char *const patterns[] = {"/usr/local/cuda*/lib*/libnvrtc.so.[0-9][0-9]",
+                                           "/usr/local/cuda*/lib*/libnvrtc.so"};
     void *library = dlopen("libnvrtc.so", RTLD_NOW);
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns && library == NULL; i++) {
         glob_t found;
@@ -102,10 +110,12 @@ static bool load_nvrtc(void) {
     *(void **)&nvrtc.log_size = dlsym(library, "nvrtcGetProgramLogSize");
     *(void **)&nvrtc.log = dlsym(library, "nvrtcGetProgramLog");
     *(void **)&nvrtc.destroy = dlsym(library, "nvrtcDestroyProgram");
-    return nvrtc.create != NULL && nvrtc.compile != NULL && nvrtc.log_size != NULL && nvrtc.log != NULL && nvrtc.destroy != NULL;
+    return nvrtc.create != NULL && nvrtc.compile != NULL && nvrtc.log_size != NULL && nvrtc.log != NULL &&
+           nvrtc.destroy != NULL;
 }
 
-static bool check_cuda(const tern_kernel_desc *desc) {
+static bool check_cuda(const tern_kernel_desc *desc)
+{
     static int has = -1;
     if (has < 0) {
         has = load_nvrtc();
@@ -119,7 +129,8 @@ static bool check_cuda(const tern_kernel_desc *desc) {
     }
     static const char *const options[] = {"--gpu-architecture=sm_80", "--fmad=false", "--std=c++14"};
     nvrtc_program program = NULL;
-    bool right = nvrtc.create(&program, source.text, "kernel.cu", 0, NULL, NULL) == 0 && nvrtc.compile(program, 3, options) == 0;
+    bool right =
+        nvrtc.create(&program, source.text, "kernel.cu", 0, NULL, NULL) == 0 && nvrtc.compile(program, 3, options) == 0;
     size_t bytes = 0;
     if (!right && program != NULL && nvrtc.log_size(program, &bytes) == 0 && bytes > 0) {
         char *log = malloc(bytes);
@@ -131,12 +142,16 @@ static bool check_cuda(const tern_kernel_desc *desc) {
     return right;
 }
 
-bool dialect_check(const tern_kernel_desc *desc) {
+bool dialect_check(const tern_kernel_desc *desc)
+{
     return check_glsl(desc, false) && check_glsl(desc, true) && check_cuda(desc);
 }
 
-void dialect_device_info(dialect_device device, tern_device_info *out_info) {
-    static const struct { uint32_t features, group, shared, subgroup, threads; } devices[DEVICE_COUNT] = {
+void dialect_device_info(dialect_device device, tern_device_info *out_info)
+{
+    static const struct {
+        uint32_t features, group, shared, subgroup, threads;
+    } devices[DEVICE_COUNT] = {
         [DEVICE_ONE_LANE] = {TERN_FEATURE_REGISTER_TILES, 4096, 1u << 20, 1, 2},
         [DEVICE_LANES] = {TERN_FEATURE_REGISTER_TILES | TERN_FEATURE_SUBGROUPS, 1024, 32768, 8, 2},
         [DEVICE_GPU] = {TERN_FEATURE_SUBGROUPS, 1024, 49152, 32, 4},

@@ -10,15 +10,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define SYMBOLS(X)                                                                                                     \
-    X(clGetPlatformIDs) X(clGetDeviceIDs) X(clGetDeviceInfo) X(clCreateContext) X(clReleaseContext) X(clCreateCommandQueue)                            \
-    X(clReleaseCommandQueue) X(clCreateBuffer) X(clReleaseMemObject) X(clCreateProgramWithSource) X(clBuildProgram) X(clGetProgramBuildInfo)           \
-    X(clReleaseProgram) X(clCreateKernel) X(clReleaseKernel) X(clSetKernelArg) X(clEnqueueNDRangeKernel) X(clEnqueueReadBuffer) X(clFinish)
+    X(clGetPlatformIDs)                                                                                                \
+    X(clGetDeviceIDs)                                                                                                  \
+    X(clCreateContext) X(clReleaseContext) X(clCreateCommandQueue) X(clReleaseCommandQueue) X(clCreateBuffer)          \
+        X(clReleaseMemObject) X(clCreateProgramWithSource) X(clBuildProgram) X(clGetProgramBuildInfo)                  \
+            X(clReleaseProgram) X(clCreateKernel) X(clReleaseKernel) X(clSetKernelArg) X(clEnqueueNDRangeKernel)       \
+                X(clEnqueueReadBuffer) X(clFinish)
 
 /* Programs by kernel key: many sizes run through one kernel. */
-static struct { uint64_t key; cl_program program; char entry[64]; } cache[64];
+static struct {
+    uint64_t key;
+    cl_program program;
+    char entry[64];
+} cache[64];
 static uint32_t cached;
 
 #define DECLARE(name) __typeof__(name) *name;
@@ -34,12 +40,14 @@ static struct {
     *(void **)&cl.name = dlsym(cl.library, #name);                                                                     \
     if (cl.name == NULL) return false;
 
-static bool load_symbols(void) {
+static bool load_symbols(void)
+{
     SYMBOLS(LOAD_SYMBOL)
     return true;
 }
 
-bool opencl_runner_open(const char **out_why) {
+bool opencl_runner_open(const char **out_why)
+{
     cl_platform_id platforms[8];
     cl_uint count = 0;
     cl_int error = 0;
@@ -57,7 +65,8 @@ bool opencl_runner_open(const char **out_why) {
     return error == CL_SUCCESS;
 }
 
-void opencl_runner_close(void) {
+void opencl_runner_close(void)
+{
     for (uint32_t i = 0; i < cached; i++) cl.clReleaseProgram(cache[i].program);
     cached = 0;
     if (cl.queue != NULL) cl.clReleaseCommandQueue(cl.queue);
@@ -67,23 +76,8 @@ void opencl_runner_close(void) {
     cl.device = NULL;
 }
 
-void opencl_runner_info(tern_device_info *out_info) {
-    size_t group = 0;
-    cl_ulong shared = 0;
-    cl_device_type type = 0;
-    memset(out_info, 0, sizeof *out_info);
-    cl.clGetDeviceInfo(cl.device, CL_DEVICE_NAME, sizeof out_info->name, out_info->name, NULL);
-    cl.clGetDeviceInfo(cl.device, CL_DEVICE_MAX_WORK_GROUP_SIZE, sizeof group, &group, NULL);
-    cl.clGetDeviceInfo(cl.device, CL_DEVICE_LOCAL_MEM_SIZE, sizeof shared, &shared, NULL);
-    cl.clGetDeviceInfo(cl.device, CL_DEVICE_TYPE, sizeof type, &type, NULL);
-    out_info->features = TERN_FEATURE_RENDERS | (type & CL_DEVICE_TYPE_CPU ? TERN_FEATURE_REGISTER_TILES : 0);
-    out_info->max_group_size = (uint32_t)group;
-    out_info->shared_bytes = shared > UINT32_MAX ? UINT32_MAX : (uint32_t)shared;
-    out_info->max_groups[0] = out_info->max_groups[1] = out_info->max_groups[2] = UINT32_MAX;
-    out_info->subgroup_min = out_info->subgroup_max = 1;
-}
-
-static cl_program build(const tern_source *source) {
+static cl_program build(const tern_source *source)
+{
     cl_int error = 0;
     const char *text = source->text;
     size_t bytes = source->bytes;
@@ -98,16 +92,13 @@ static cl_program build(const tern_source *source) {
     return NULL;
 }
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static bool set_arguments(const tern_kernel_desc *desc, const uint32_t *words, const runner_argument *arguments, cl_kernel kernel, cl_mem *buffers) {
+static bool set_arguments(const tern_kernel_desc *desc, const uint32_t *words, const runner_argument *arguments,
+                          cl_kernel kernel, cl_mem *buffers)
+{
     cl_int error = CL_SUCCESS;
     for (uint32_t i = 0; i < desc->tensor_count; i++) {
-        buffers[i] = cl.clCreateBuffer(cl.context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, arguments[i].bytes, arguments[i].data, &error);
+        buffers[i] = cl.clCreateBuffer(cl.context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, arguments[i].bytes,
+                                       arguments[i].data, &error);
         if (error != CL_SUCCESS) return false;
         error |= cl.clSetKernelArg(kernel, 2 * i, sizeof buffers[i], &buffers[i]);
         error |= cl.clSetKernelArg(kernel, 2 * i + 1, sizeof(cl_uint), &arguments[i].offset);
@@ -116,26 +107,20 @@ static bool set_arguments(const tern_kernel_desc *desc, const uint32_t *words, c
     return error == CL_SUCCESS;
 }
 
-static bool launch(const tern_kernel_desc *desc, cl_kernel kernel, const uint32_t groups[3], uint32_t repeats, double *out_seconds) {
+static bool launch(const tern_kernel_desc *desc, cl_kernel kernel, const uint32_t groups[3])
+{
     size_t local[3], global[3];
-    double best = 1e30;
     for (int d = 0; d < 3; d++) {
         local[d] = desc->variant.group[d];
         global[d] = local[d] * groups[d];
     }
-    for (uint32_t i = 0; i < repeats; i++) {
-        double start = now();
-        if (cl.clEnqueueNDRangeKernel(cl.queue, kernel, 3, NULL, global, local, 0, NULL, NULL) != CL_SUCCESS) return false;
-        if (cl.clFinish(cl.queue) != CL_SUCCESS) return false;
-        double seconds = now() - start;
-        if (seconds < best) best = seconds;
-    }
-    if (out_seconds != NULL) *out_seconds = best;
-    return true;
+    if (cl.clEnqueueNDRangeKernel(cl.queue, kernel, 3, NULL, global, local, 0, NULL, NULL) != CL_SUCCESS) return false;
+    return cl.clFinish(cl.queue) == CL_SUCCESS;
 }
 
 /* The kernel's program, built on first sight. The runner owns it. */
-static cl_program find_program(const tern_kernel_desc *desc, const char **out_entry) {
+static cl_program find_program(const tern_kernel_desc *desc, const char **out_entry)
+{
     tern_kernel_desc keyed = *desc;
     tern_source source = {0};
     tern_kernel_key(&keyed);
@@ -159,18 +144,21 @@ static cl_program find_program(const tern_kernel_desc *desc, const char **out_en
     return program;
 }
 
-bool opencl_runner_run(const tern_kernel_desc *desc, const uint32_t *words, const uint32_t groups[3], const runner_argument *arguments, uint32_t repeats,
-                       double *out_seconds) {
+bool opencl_runner_run(const tern_kernel_desc *desc, const uint32_t *words, const uint32_t groups[3],
+                       const runner_argument *arguments)
+{
     cl_mem buffers[TERN_TAPE_TENSORS] = {0};
     cl_int error = CL_SUCCESS;
     bool done = false;
     const char *entry = NULL;
     cl_program program = find_program(desc, &entry);
     cl_kernel kernel = program != NULL ? cl.clCreateKernel(program, entry, &error) : NULL;
-    if (kernel != NULL && set_arguments(desc, words, arguments, kernel, buffers)) done = launch(desc, kernel, groups, repeats, out_seconds);
+    if (kernel != NULL && set_arguments(desc, words, arguments, kernel, buffers)) done = launch(desc, kernel, groups);
     for (uint32_t i = 0; i < desc->tensor_count; i++) {
         if (buffers[i] == NULL) continue;
-        if (done) done = cl.clEnqueueReadBuffer(cl.queue, buffers[i], CL_TRUE, 0, arguments[i].bytes, arguments[i].data, 0, NULL, NULL) == CL_SUCCESS;
+        if (done)
+            done = cl.clEnqueueReadBuffer(cl.queue, buffers[i], CL_TRUE, 0, arguments[i].bytes, arguments[i].data, 0,
+                                          NULL, NULL) == CL_SUCCESS;
         cl.clReleaseMemObject(buffers[i]);
     }
     if (kernel != NULL) cl.clReleaseKernel(kernel);

@@ -8,7 +8,7 @@
 #include "core/backend.h"
 
 typedef struct runner_argument {
-    void *data;      /* uploaded before, downloaded after */
+    void *data; /* uploaded before, downloaded after */
     size_t bytes;
     uint32_t offset; /* elements */
 } runner_argument;
@@ -16,10 +16,8 @@ typedef struct runner_argument {
 /* False without a device; *out_why then says why. */
 bool opencl_runner_open(const char **out_why);
 void opencl_runner_close(void);
-/* What an OpenCL plug-in would report of it, as far as variants depend on it. */
-void opencl_runner_info(tern_device_info *out_info);
-/* Renders desc, runs `repeats` times (>= 1); *out_seconds (NULL allowed) is the fastest. False with a message on stderr. */
-bool opencl_runner_run(const tern_kernel_desc *desc, const uint32_t *words, const uint32_t groups[3], const runner_argument *arguments, uint32_t repeats,
-                       double *out_seconds);
+/* Renders desc and runs it once. False with a message on stderr. */
+bool opencl_runner_run(const tern_kernel_desc *desc, const uint32_t *words, const uint32_t groups[3],
+                       const runner_argument *arguments);
 
 #endif

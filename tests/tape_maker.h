@@ -39,6 +39,7 @@ uint16_t tape_maker_insn(tape_maker *maker, tern_tape_insn insn);
 /* A TAPE kernel of it, without variant. The maker must outlive the desc. */
 void tape_maker_desc(const tape_maker *maker, tern_kernel_desc *out_desc);
 /* A contraction with `own` arguments and this epilogue (NULL: none). */
-void tape_maker_contraction(const tape_maker *maker, tern_kernel_kind kind, uint32_t own, const tern_tape_tensor *own_tensors, uint32_t words, tern_kernel_desc *out_desc);
+void tape_maker_contraction(const tape_maker *maker, tern_kernel_kind kind, uint32_t own,
+                            const tern_tape_tensor *own_tensors, uint32_t words, tern_kernel_desc *out_desc);
 
 #endif

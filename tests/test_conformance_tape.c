@@ -5,7 +5,6 @@
  * in any fixed order is far inside it, a wrong element far outside. */
 #include <stdlib.h>
 
-#include "core/base/dtype.h"
 #include "tests/conformance.h"
 
 enum { READ = TERN_ACCESS_READ, WRITE = TERN_ACCESS_WRITE };
@@ -460,53 +459,6 @@ static void index_expressions(const conformance *c)
         for (uint32_t j = 0; j < J; j++) assert_int_equal(y[i * J + j], 3u * J * i - 2u * j - 5u);
 }
 
-/* ---------------------------------------------------------- stored formats */
-
-static bool same_or_nan(float a, float b) { return (isnan(a) && isnan(b)) || memcmp(&a, &b, 4) == 0; }
-
-/* Every f16 and bf16 pattern through registers and back, u16 and u8 widened; stores round to nearest even. */
-static void narrow_storage(const conformance *c)
-{
-    enum { ALL = 65536 };
-    if (!(c->device->info.features & TERN_FEATURE_STORAGE_16)) TEST_SKIP("%s has no 16-bit storage", c->name);
-    uint16_t *half = malloc(2 * ALL), *brain = malloc(2 * ALL), *wide = malloc(2 * ALL), *half_out = malloc(2 * ALL),
-             *brain_out = malloc(2 * ALL);
-    uint8_t *byte = malloc(ALL);
-    uint32_t *sum = malloc(4 * ALL);
-    const uint32_t words[] = {ALL};
-    assert_true(half && brain && wide && half_out && brain_out && byte && sum);
-    for (uint32_t i = 0; i < ALL; i++) {
-        half[i] = brain[i] = wide[i] = (uint16_t)i;
-        byte[i] = (uint8_t)(i * 31);
-    }
-    tape_maker m;
-    tape_maker_start(&m, 1, 0, 1);
-    const uint32_t th = tape_maker_tensor(&m, TERN_F16, READ), tb = tape_maker_tensor(&m, TERN_BF16, READ);
-    const uint32_t tw = tape_maker_tensor(&m, TERN_U16, READ), t8 = tape_maker_tensor(&m, TERN_U8, READ);
-    const uint32_t oh = tape_maker_tensor(&m, TERN_F16, WRITE), ob = tape_maker_tensor(&m, TERN_BF16, WRITE);
-    const uint32_t os = tape_maker_tensor(&m, TERN_U32, WRITE);
-    const uint16_t factor =
-        tape_maker_constant(&m, 1.0009765f); /* moves values off the grid, so that stores must round */
-    const uint16_t vh = tape_maker_op(&m, TERN_TAPE_MUL, tape_maker_load(&m, th, 1), factor);
-    const uint16_t vb = tape_maker_op(&m, TERN_TAPE_MUL, tape_maker_load(&m, tb, 1), factor);
-    tape_maker_store(&m, oh, 1, vh);
-    tape_maker_store(&m, ob, 1, vb);
-    const uint16_t v16 = tape_maker_load(&m, tw, 1), v8 = tape_maker_load(&m, t8, 1);
-    tape_maker_store(&m, os, 1, conformance_op(&m, TERN_TAPE_ADD, TERN_U32, 0, v16, v8, NO));
-    conformance_array arrays[] = {{half, 2 * ALL},     {brain, 2 * ALL},     {wide, 2 * ALL}, {byte, ALL},
-                                  {half_out, 2 * ALL}, {brain_out, 2 * ALL}, {sum, 4 * ALL}};
-    conformance_tape(c, &m, words, arrays);
-    for (uint32_t i = 0; i < ALL; i++) {
-        const float h = tern_f16_to_f32((uint16_t)i) * 1.0009765f, b = tern_bf16_to_f32((uint16_t)i) * 1.0009765f;
-        if (!same_or_nan(tern_f16_to_f32(half_out[i]), tern_f16_to_f32(tern_f32_to_f16(h))))
-            fail_msg("f16 0x%04x: stored 0x%04x, wanted 0x%04x", i, half_out[i], tern_f32_to_f16(h));
-        if (!same_or_nan(tern_bf16_to_f32(brain_out[i]), tern_bf16_to_f32(tern_f32_to_bf16(b))))
-            fail_msg("bf16 0x%04x: stored 0x%04x, wanted 0x%04x", i, brain_out[i], tern_f32_to_bf16(b));
-        assert_int_equal(sum[i], i + (uint8_t)(i * 31));
-    }
-    free(half), free(brain), free(wide), free(half_out), free(brain_out), free(byte), free(sum);
-}
-
 int main(void)
 {
     static const conformance_case cases[] = {
@@ -523,7 +475,6 @@ int main(void)
         {"sliced and padded", sliced_and_padded},
         {"indirect", indirect},
         {"index expressions", index_expressions},
-        {"narrow storage", narrow_storage},
     };
     return conformance_main("tape", cases, sizeof cases / sizeof *cases, NULL, 0);
 }

@@ -189,6 +189,71 @@ typedef void (*spoil)(fixture *f);
 
 #define SPOIL(name, statement)                                                                                         \
     static void name(fixture *f) { statement; }
+SPOIL(beyond_the_end, f->steps[1].arguments[1].offset = 4)
+SPOIL(offset_overflows, f->steps[1].arguments[1].offset = UINT64_MAX - 3)
+SPOIL(no_bytes, f->steps[1].arguments[0].bytes = 0)
+SPOIL(odd_offset, (f->steps[1].arguments[0].offset = 2, f->steps[1].arguments[0].bytes = 512))
+SPOIL(no_buffer, f->steps[1].arguments[0].buffer = NULL)
+SPOIL(wrong_mode, f->steps[1].arguments[1].mode = TERN_ACCESS_READ)
+SPOIL(missing_mode, f->steps[1].arguments[0].mode = 0)
+SPOIL(one_argument, f->steps[1].argument_count = 1)
+SPOIL(two_words, f->steps[1].word_count = 2)
+SPOIL(no_kernel, f->steps[1].kernel = NULL)
+SPOIL(no_groups, f->steps[1].groups[1] = 0)
+SPOIL(many_groups, f->steps[1].groups[2] = 65536)
+SPOIL(waits_for_itself, f->wait[1] = 2)
+SPOIL(waits_for_later, f->wait[0] = 2)
+SPOIL(unequal_copy, f->steps[2].arguments[1].bytes = 508)
+SPOIL(uneven_copy, (f->steps[2].arguments[0].bytes = 510, f->steps[2].arguments[1].bytes = 510))
+SPOIL(overlapping_copy, (f->steps[2].arguments[0].buffer = f->a, f->steps[2].arguments[0].offset = 256))
+SPOIL(copy_from_nothing, f->steps[2].arguments[0].mode = TERN_ACCESS_WRITE)
+SPOIL(copy_of_three, f->steps[2].argument_count = 3)
+SPOIL(uneven_fill, f->steps[0].arguments[0].bytes = 1023)
+SPOIL(reading_fill, f->steps[0].arguments[0].mode = 3)
+SPOIL(fill_of_two, f->steps[0].argument_count = 2)
+SPOIL(unknown_kind, f->steps[0].kind = (tern_step_kind)7)
+
+static void test_wrong_programs(void **state)
+{
+    (void)state;
+    static const struct {
+        spoil spoil;
+        tern_status status;
+        const char *part;
+    } cases[] = {
+        {beyond_the_end, TERN_ERROR_INVALID, "step 1 \"dispatch\": argument 1 is bytes [4, +1024) of a buffer of 1024"},
+        {offset_overflows, TERN_ERROR_INVALID, "argument 1 is bytes ["},
+        {no_bytes, TERN_ERROR_INVALID, "argument 0 is bytes [0, +0)"},
+        {odd_offset, TERN_ERROR_INVALID, "starts at byte 2, no multiple of its 4-byte element"},
+        {no_buffer, TERN_ERROR_INVALID, "argument 0 has no buffer"},
+        {wrong_mode, TERN_ERROR_INVALID, "argument 1 has access mode 1 where 2 is done"},
+        {missing_mode, TERN_ERROR_INVALID, "argument 0 has access mode 0"},
+        {one_argument, TERN_ERROR_INVALID, "1 arguments for the 2 tensors of kernel \"copy\""},
+        {two_words, TERN_ERROR_INVALID, "2 words for the 1 of kernel"},
+        {no_kernel, TERN_ERROR_INVALID, "without a kernel"},
+        {no_groups, TERN_ERROR_INVALID, "0 groups on axis 1"},
+        {many_groups, TERN_ERROR_UNSUPPORTED, "65536 groups on axis 2; the device takes 1 to 65535"},
+        {waits_for_itself, TERN_ERROR_INVALID, "waits for step 2, which is not before it"},
+        {waits_for_later, TERN_ERROR_INVALID, "step 1 \"dispatch\": it waits for step 2"},
+        {unequal_copy, TERN_ERROR_INVALID, "a copy of 512 bytes to 508"},
+        {uneven_copy, TERN_ERROR_INVALID, "a copy of 510 bytes to 510"},
+        {overlapping_copy, TERN_ERROR_INVALID, "overlapping ranges"},
+        {copy_from_nothing, TERN_ERROR_INVALID, "argument 0 has access mode 2 where 1 is done"},
+        {copy_of_three, TERN_ERROR_INVALID, "a copy with 3 arguments"},
+        {uneven_fill, TERN_ERROR_INVALID, "a fill of 1023 bytes"},
+        {reading_fill, TERN_ERROR_INVALID, "argument 0 has access mode 3 where 2 is done"},
+        {fill_of_two, TERN_ERROR_INVALID, "a fill with 2 arguments"},
+        {unknown_kind, TERN_ERROR_INVALID, "unknown kind 7"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fixture f;
+        tern_backend_program *program = NULL;
+        TEST_OK(make(&f));
+        cases[i].spoil(&f);
+        TEST_ERROR(null->program_create(handle, &f.desc, &program), cases[i].status, cases[i].part);
+        assert_null(program);
+        destroy(&f);
+    }
 }
 
 static void test_wrong_cuts(void **state)

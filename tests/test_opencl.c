@@ -3,154 +3,20 @@
  * calls.
  *
  * What a driver reads from the environment at its start is tested in children: this program runs itself with a mode as
- * argument. The kernel's text is written here, so that nothing depends on core's renderer. */
-#include <dlfcn.h>
+ * argument. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "backends/opencl/hooks.h"
 #include "core/base/file.h"
 #include "core/device/device.h"
 #include "core/device/registry.h"
+#include "tests/opencl_scenario.h"
 #include "tests/test.h"
 
-enum { COUNT = 1000, BYTES = 4 * COUNT };
-#define SECOND 1000000000ull
-
 static char folder[256]; /* this run's own cache, removed at the end */
-
-/* ------------------------------------------------------------------ kernel */
-
-/* x = 3 x + 1 */
-static tern_status render_triple(const tern_kernel_desc *desc, tern_dialect dialect, bool addresses,
-                                 tern_source *out_source)
-{
-    static const char text[] = "typedef struct { uint n; } words_t;\n"
-                               "__kernel void triple(__global uint *x, uint x_offset, words_t w) {\n"
-                               "    uint i = (uint)get_global_id(0);\n"
-                               "    if (i < w.n) x[x_offset + i] = 3u * x[x_offset + i] + 1u;\n"
-                               "}\n";
-    (void)desc;
-    if (dialect != TERN_DIALECT_OPENCL || addresses) return TERN_ERROR_INTERNAL;
-    memset(out_source, 0, sizeof *out_source);
-    out_source->text = strdup(text);
-    if (!out_source->text) return TERN_ERROR_MEMORY;
-    out_source->bytes = sizeof text - 1;
-    strcpy(out_source->entry, "triple");
-    return TERN_OK;
-}
-
-static tern_kernel_desc triple_desc(void)
-{
-    return (tern_kernel_desc){.label = "triple",
-                              .tensor_count = 1,
-                              .tensors = {{TERN_U32, TERN_ACCESS_READ | TERN_ACCESS_WRITE}},
-                              .word_count = 1,
-                              .variant = {.group = {64, 1, 1}, .name = "triple"},
-                              .render = render_triple};
-}
-
-static tern_step triple_step(tern_backend_kernel *kernel, tern_backend_buffer *x)
-{
-    return (tern_step){.kind = TERN_STEP_DISPATCH,
-                       .label = "triple",
-                       .kernel = kernel,
-                       .argument_count = 1,
-                       .arguments = {{x, 0, BYTES, TERN_ACCESS_READ | TERN_ACCESS_WRITE}},
-                       .word_count = 1,
-                       .words = {COUNT},
-                       .groups = {(COUNT + 63) / 64, 1, 1}};
-}
-
-/* Everything that a run uses, so that one place cleans up however far it came. */
-typedef struct scenario {
-    const tern_backend *backend;
-    tern_backend_device *device;
-    tern_backend_buffer *up, *x, *down;
-    tern_backend_kernel *kernel;
-    tern_backend_program *program;
-} scenario;
-
-static tern_status scenario_program(scenario *s)
-{
-    const uint32_t waits[] = {0, 1};
-    tern_step steps[3] = {{.kind = TERN_STEP_COPY,
-                           .label = "up",
-                           .argument_count = 2,
-                           .arguments = {{s->up, 0, BYTES, 1}, {s->x, 0, BYTES, 2}}},
-                          triple_step(s->kernel, s->x),
-                          {.kind = TERN_STEP_COPY,
-                           .label = "down",
-                           .argument_count = 2,
-                           .arguments = {{s->x, 0, BYTES, 1}, {s->down, 0, BYTES, 2}}}};
-    steps[1].wait_count = steps[2].wait_count = 1;
-    steps[1].waits = &waits[0];
-    steps[2].waits = &waits[1];
-    const tern_program_desc desc = {
-        .label = "scenario", .step_count = 3, .steps = steps, .cut_count = 1, .cuts = &waits[1]};
-    return s->backend->program_create(s->device, &desc, &s->program);
-}
-
-/* Opens device `index`, runs the kernel on data that goes up and comes down, checks it. TERN_ERROR_INTERNAL: wrong
- * result. */
-static tern_status scenario_run(scenario *s, uint32_t index, bool timestamps)
-{
-    const tern_open_options options = {.timestamps = timestamps};
-    const tern_kernel_desc desc = triple_desc();
-    const tern_backend *backend = s->backend;
-    tern_status status;
-    void *in, *out;
-    uint64_t ticket, ns[3];
-    uint32_t last = 0;
-    TERN_TRY(backend->open(index, &options, &s->device));
-    TERN_TRY(backend->buffer_create(s->device, BYTES, TERN_BUFFER_UPLOAD, &s->up));
-    TERN_TRY(backend->buffer_create(s->device, BYTES, TERN_BUFFER_DEVICE, &s->x));
-    TERN_TRY(backend->buffer_create(s->device, BYTES, TERN_BUFFER_READBACK, &s->down));
-    TERN_TRY(backend->buffer_map(s->device, s->up, &in));
-    TERN_TRY(backend->buffer_map(s->device, s->down, &out));
-    TERN_TRY(backend->kernel_create(s->device, &desc, &s->kernel));
-    TERN_TRY(scenario_program(s));
-    for (uint32_t i = 0; i < COUNT; i++) ((uint32_t *)in)[i] = i;
-    TERN_TRY(backend->program_submit(s->device, s->program, &ticket));
-    TERN_TRY(backend->wait(s->device, ticket, 60 * SECOND));
-    if (timestamps) TERN_TRY(backend->program_times(s->device, s->program, ns));
-    for (uint32_t i = 0; i < COUNT; i++)
-        if (((uint32_t *)out)[i] != 3 * i + 1) return tern_error(TERN_ERROR_INTERNAL, "element %u is wrong", i);
-    TERN_TRY(backend->buffer_write(s->device, s->x, 4, &ticket, 4));
-    TERN_TRY(backend->buffer_read(s->device, s->x, BYTES - 4, &last, 4));
-    if (last != 3 * (COUNT - 1) + 1) return tern_error(TERN_ERROR_INTERNAL, "the last element is %u", last);
-fail:
-    return status;
-}
-
-static void scenario_end(scenario *s)
-{
-    if (!s->device) return;
-    s->backend->program_destroy(s->device, s->program);
-    s->backend->kernel_destroy(s->device, s->kernel);
-    s->backend->buffer_destroy(s->device, s->down);
-    s->backend->buffer_destroy(s->device, s->x);
-    s->backend->buffer_destroy(s->device, s->up);
-    s->backend->close(s->device);
-    *s = (scenario){.backend = s->backend};
-}
-
-/* The plug-in's hooks, through the module that its table lies in. */
-static bool counts_get(const tern_backend *backend, tern_opencl_counts *out_counts)
-{
-    Dl_info info;
-    void *module = dladdr(backend, &info) ? dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD) : NULL;
-    void *address = dlsym(module ? module : RTLD_DEFAULT, "tern_opencl_count"); /* linked in: no module of its own */
-    void (*count)(tern_opencl_counts *);
-    if (!address) return false;
-    memcpy(&count, &address, sizeof count);
-    count(out_counts);
-    if (module) dlclose(module);
-    return true;
-}
 
 /* ---------------------------------------------------------------- children */
 
@@ -166,9 +32,9 @@ static int child_devices(const tern_backend *backend)
     const tern_status status = backend->device_count(&count);
     if (status == TERN_OK && count == 0) printf("%d 0 devices: %s\n", status, tern_error_message());
     for (uint32_t i = 0; i < count; i++) {
-        scenario s = {.backend = backend};
-        const tern_status ran = scenario_run(&s, i, false);
-        scenario_end(&s);
+        opencl_scenario s = {.backend = backend};
+        const tern_status ran = opencl_scenario_run(&s, i, false);
+        opencl_scenario_end(&s);
         if (ran < 0) return printf("%d device %u of %u: %s\n", ran, i, count, tern_error_message()), 0;
     }
     tern_backend_device *device = NULL;
@@ -208,15 +74,15 @@ fail:
 static int child_cache(const tern_backend *backend)
 {
     tern_opencl_counts counts;
-    scenario s = {.backend = backend};
-    const tern_status status = scenario_run(&s, 0, false);
+    opencl_scenario s = {.backend = backend};
+    const tern_status status = opencl_scenario_run(&s, 0, false);
     if (status < 0)
         printf("%d %s\n", status, tern_error_message());
-    else if (!counts_get(backend, &counts))
+    else if (!opencl_counts(backend, &counts))
         printf("-13 no hooks\n");
     else
         printf("0 builds %llu hits %llu\n", (unsigned long long)counts.builds, (unsigned long long)counts.cache_hits);
-    scenario_end(&s);
+    opencl_scenario_end(&s);
     return 0;
 }
 
@@ -416,7 +282,7 @@ static bool is_optional(const char *call, bool cached)
            (cached && strcmp(call, "clBuildProgram") == 0);
 }
 
-static void expect_latched(scenario *s)
+static void expect_latched(opencl_scenario *s)
 {
     tern_backend_buffer *buffer = NULL;
     uint32_t word;
@@ -431,13 +297,13 @@ static void every_call_fails(const tern_backend *backend, bool cached)
     uint32_t lost = 0, refused = 0;
     for (uint32_t n = 1;; n++) {
         tern_opencl_counts counts;
-        scenario s = {.backend = backend};
+        opencl_scenario s = {.backend = backend};
         char number[16];
         if (!cached) cache_clear();
         snprintf(number, sizeof number, "%u", n);
         setenv("TERN_OPENCL_FAIL_CALL", number, 1);
-        const tern_status status = scenario_run(&s, 0, true);
-        assert_true(counts_get(backend, &counts));
+        const tern_status status = opencl_scenario_run(&s, 0, true);
+        assert_true(opencl_counts(backend, &counts));
         const bool fired = counts.failed_call != NULL;
         if (fired && status == TERN_OK && !is_optional(counts.failed_call, cached))
             fail_msg("call %u, %s, failed and nobody noticed", n, counts.failed_call);
@@ -451,8 +317,8 @@ static void every_call_fails(const tern_backend *backend, bool cached)
         lost += status == TERN_ERROR_DEVICE_LOST;
         refused += status == TERN_ERROR_DEVICE_MEMORY;
         unsetenv("TERN_OPENCL_FAIL_CALL");
-        scenario_end(&s);
-        assert_true(counts_get(backend, &counts));
+        opencl_scenario_end(&s);
+        assert_true(opencl_counts(backend, &counts));
         if (counts.objects != 0) fail_msg("call %u: %lld objects are left", n, (long long)counts.objects);
         if (!fired) break;
     }
@@ -486,9 +352,9 @@ static void every_call_of_load_fails_once(void **state)
 static void wrong_steps_are_refused(void **state)
 {
     skip_without_pocl(*state);
-    scenario s = {.backend = *state};
-    TEST_OK(scenario_run(&s, 0, false));
-    const tern_step good = triple_step(s.kernel, s.x);
+    opencl_scenario s = {.backend = *state};
+    TEST_OK(opencl_scenario_run(&s, 0, false));
+    const tern_step good = opencl_triple_step(s.kernel, s.x);
     const tern_program_desc desc = {.label = "wrong", .step_count = 1, .steps = (tern_step[1]){good}};
     tern_step *step = (tern_step *)(uintptr_t)desc.steps;
     tern_backend_program *program = NULL;
@@ -515,23 +381,23 @@ static void wrong_steps_are_refused(void **state)
             step->arguments[0] = first, step->arguments[1] = shorter);
     REFUSED(TERN_ERROR_INVALID, "whole words", step->kind = TERN_STEP_FILL, step->arguments[0].bytes = 6);
 #undef REFUSED
-    scenario_end(&s);
+    opencl_scenario_end(&s);
 }
 
 static void a_text_with_other_arguments_is_refused(void **state)
 {
     skip_without_pocl(*state);
-    scenario s = {.backend = *state};
-    tern_kernel_desc desc = triple_desc();
+    opencl_scenario s = {.backend = *state};
+    tern_kernel_desc desc = opencl_triple_desc();
     tern_backend_kernel *kernel = NULL;
-    TEST_OK(scenario_run(&s, 0, false));
+    TEST_OK(opencl_scenario_run(&s, 0, false));
     desc.tensor_count = 2;
     desc.tensors[1] = desc.tensors[0];
     TEST_ERROR(s.backend->kernel_create(s.device, &desc, &kernel), TERN_ERROR_KERNEL, "takes 3 arguments");
     assert_null(kernel);
     uint64_t ns[3];
     TEST_ERROR(s.backend->program_times(s.device, s.program, ns), TERN_ERROR_UNSUPPORTED, "timestamps");
-    scenario_end(&s);
+    opencl_scenario_end(&s);
 }
 
 static int set_up(void **state)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_render_matmul.c - the three forms of the matmul template against naive sums, with epilogues, on an OpenCL device. */
+/* test_render_matmul.c - the three forms of the matmul template against naive sums, with epilogues, on an OpenCL
+ * device. */
 #include <stdlib.h>
 
 #include "core/kernel/lowered.h"
@@ -11,12 +12,14 @@
 static bool has_device;
 static const char *why;
 
-static float random_float(uint32_t *state) {
+static float random_float(uint32_t *state)
+{
     *state = *state * 1664525u + 1013904223u;
     return (float)(*state >> 8) / 8388608.0f - 1.0f;
 }
 
-static float *random_array(size_t count, uint32_t seed) {
+static float *random_array(size_t count, uint32_t seed)
+{
     float *data = malloc(count * sizeof *data);
     assert_non_null(data);
     for (size_t i = 0; i < count; i++) data[i] = random_float(&seed);
@@ -26,7 +29,8 @@ static float *random_array(size_t count, uint32_t seed) {
 /* Epilogues by what a transformer asks of them. */
 typedef enum epilogue { STORE_ONLY, BIAS_GELU_RESIDUAL, ACCUMULATE, EPILOGUE_COUNT } epilogue;
 
-static void make_epilogue(tape_maker *m, epilogue which) {
+static void make_epilogue(tape_maker *m, epilogue which)
+{
     tape_maker_start(m, 3, 0, 1);
     uint16_t acc = tape_maker_op(m, TERN_TAPE_ACC, TERN_TAPE_NONE, TERN_TAPE_NONE);
     if (which == STORE_ONLY) {
@@ -37,7 +41,8 @@ static void make_epilogue(tape_maker *m, epilogue which) {
         tape_maker_store(m, c, 7, tape_maker_op(m, TERN_TAPE_ADD, old, acc));
     } else {
         uint32_t c = tape_maker_tensor(m, TERN_F32, TERN_ACCESS_WRITE);
-        uint32_t bias = tape_maker_tensor(m, TERN_F32, TERN_ACCESS_READ), residual = tape_maker_tensor(m, TERN_F32, TERN_ACCESS_READ);
+        uint32_t bias = tape_maker_tensor(m, TERN_F32, TERN_ACCESS_READ),
+                 residual = tape_maker_tensor(m, TERN_F32, TERN_ACCESS_READ);
         uint16_t x = tape_maker_op(m, TERN_TAPE_ADD, acc, tape_maker_load(m, bias, 4));
         uint16_t e = tape_maker_op(m, TERN_TAPE_TANH, x, TERN_TAPE_NONE);
         tape_maker_store(m, c, 7, tape_maker_op(m, TERN_TAPE_ADD, e, tape_maker_load(m, residual, 7)));
@@ -52,20 +57,30 @@ typedef struct matmul_case {
     bool shared_b;                /* b has no batch axis */
 } matmul_case;
 
-static void make_desc(const matmul_case *c, tape_maker *maker, tern_kernel_desc *desc, uint32_t *words, const tern_device_info *info) {
+static void make_desc(const matmul_case *c, tape_maker *maker, tern_kernel_desc *desc, uint32_t *words,
+                      const tern_device_info *info)
+{
     static const tern_tape_tensor own[] = {{TERN_F32, TERN_ACCESS_READ}, {TERN_F32, TERN_ACCESS_READ}};
     make_epilogue(maker, c->which);
     tape_maker_contraction(maker, TERN_KERNEL_MATMUL, 2, own, TERN_MATMUL_WORDS, desc);
     desc->a_transposed = c->a_transposed;
     desc->b_transposed = c->b_transposed;
     uint32_t a_ld = (c->a_transposed ? c->m : c->k) + c->pad, b_ld = (c->b_transposed ? c->k : c->n) + c->pad;
-    const uint32_t values[] = {c->batch, c->m, c->n, c->k, a_ld * (c->a_transposed ? c->k : c->m), a_ld,
-                               c->shared_b ? 0 : b_ld * (c->b_transposed ? c->n : c->k), b_ld};
+    const uint32_t values[] = {c->batch,
+                               c->m,
+                               c->n,
+                               c->k,
+                               a_ld * (c->a_transposed ? c->k : c->m),
+                               a_ld,
+                               c->shared_b ? 0 : b_ld * (c->b_transposed ? c->n : c->k),
+                               b_ld};
     memcpy(words, values, sizeof values);
     TEST_OK(tern_variant_choose(desc, info, words));
 }
 
-static double expected(const matmul_case *c, const uint32_t *words, const float *a, const float *b, uint32_t batch, uint32_t m, uint32_t n, double *out_size) {
+static double expected(const matmul_case *c, const uint32_t *words, const float *a, const float *b, uint32_t batch,
+                       uint32_t m, uint32_t n, double *out_size)
+{
     double sum = 0;
     *out_size = 0;
     for (uint32_t k = 0; k < c->k; k++) {
@@ -77,7 +92,8 @@ static double expected(const matmul_case *c, const uint32_t *words, const float 
     return sum;
 }
 
-static void run_case(const matmul_case *c) {
+static void run_case(const matmul_case *c)
+{
     tape_maker maker;
     tern_kernel_desc desc;
     tern_device_info info;
@@ -86,24 +102,37 @@ static void run_case(const matmul_case *c) {
     make_desc(c, &maker, &desc, words, &info);
     TEST_OK(tern_variant_groups(&desc, &info, words, groups));
     size_t outputs = (size_t)c->batch * c->m * c->n;
-    size_t a_count = (size_t)c->batch * words[4], b_count = (size_t)(c->shared_b ? 1 : c->batch) * words[7] * (c->b_transposed ? c->n : c->k);
-    float *a = random_array(a_count + 3, 1), *b = random_array(b_count, 2), *out = random_array(outputs, 3), *before = random_array(outputs, 3);
+    size_t a_count = (size_t)c->batch * words[4],
+           b_count = (size_t)(c->shared_b ? 1 : c->batch) * words[7] * (c->b_transposed ? c->n : c->k);
+    float *a = random_array(a_count + 3, 1), *b = random_array(b_count, 2), *out = random_array(outputs, 3),
+          *before = random_array(outputs, 3);
     float *bias = random_array(c->n, 4), *residual = random_array(outputs, 5);
-    runner_argument arguments[] = {{a, (a_count + 3) * 4, 3}, {b, b_count * 4, 0}, {out, outputs * 4, 0}, {bias, c->n * 4, 0}, {residual, outputs * 4, 0}};
-    assert_true(opencl_runner_run(&desc, words, groups, arguments, 1, NULL));
+    runner_argument arguments[] = {{a, (a_count + 3) * 4, 3},
+                                   {b, b_count * 4, 0},
+                                   {out, outputs * 4, 0},
+                                   {bias, c->n * 4, 0},
+                                   {residual, outputs * 4, 0}};
+    assert_true(opencl_runner_run(&desc, words, groups, arguments));
     for (size_t i = 0; i < outputs; i++) {
         uint32_t n = (uint32_t)(i % c->n), m = (uint32_t)(i / c->n % c->m), batch = (uint32_t)(i / c->n / c->m);
         double size, value = expected(c, words, a + 3, b, batch, m, n, &size);
         if (c->which == ACCUMULATE) value += before[i];
         if (c->which == BIAS_GELU_RESIDUAL) value = tanh(value + bias[n]) + residual[i];
         if (!(fabs(out[i] - value) <= 1e-6 * (size + 1)))
-            fail_msg("%s %ux%ux%u batch %u t%d%d epilogue %d: (%u, %u, %u) is %.9g, not %.9g", desc.variant.name, c->m, c->n, c->k, c->batch,
-                     c->a_transposed, c->b_transposed, (int)c->which, batch, m, n, (double)out[i], value);
+            fail_msg("%s %ux%ux%u batch %u t%d%d epilogue %d: (%u, %u, %u) is %.9g, not %.9g", desc.variant.name, c->m,
+                     c->n, c->k, c->batch, c->a_transposed, c->b_transposed, (int)c->which, batch, m, n, (double)out[i],
+                     value);
     }
-    free(a); free(b); free(out); free(before); free(bias); free(residual);
+    free(a);
+    free(b);
+    free(out);
+    free(before);
+    free(bias);
+    free(residual);
 }
 
-static void all_pairs_and_transposes(void **state) {
+static void all_pairs_and_transposes(void **state)
+{
     (void)state;
     static const uint32_t sizes[] = {1, 31, 33, 65, 127, 257};
     if (!has_device) TEST_SKIP("%s", why);
@@ -111,12 +140,14 @@ static void all_pairs_and_transposes(void **state) {
         for (uint32_t i = 0; i < 6; i++)
             for (uint32_t j = 0; j < 6; j++) {
                 uint32_t t = (i * 6 + j + device) % 4;
-                matmul_case c = {device, t & 1, t >> 1, STORE_ONLY, 1, sizes[i], sizes[j], sizes[(i + 2 * j + 1) % 6], 0, false};
+                matmul_case c = {device, t & 1, t >> 1, STORE_ONLY, 1, sizes[i], sizes[j], sizes[(i + 2 * j + 1) % 6],
+                                 0,      false};
                 run_case(&c);
             }
 }
 
-static void epilogues_batches_and_strides(void **state) {
+static void epilogues_batches_and_strides(void **state)
+{
     (void)state;
     if (!has_device) TEST_SKIP("%s", why);
     for (dialect_device device = 0; device < DEVICE_COUNT; device++)
@@ -127,7 +158,8 @@ static void epilogues_batches_and_strides(void **state) {
             }
 }
 
-static void seeded_triples(void **state) {
+static void seeded_triples(void **state)
+{
     (void)state;
     if (!has_device) TEST_SKIP("%s", why);
     uint32_t seed = 7;
@@ -137,16 +169,27 @@ static void seeded_triples(void **state) {
             seed = seed * 1664525u + 1013904223u;
             size[d] = 1 + (seed >> 16) % 150;
         }
-        matmul_case c = {(dialect_device)(i % DEVICE_COUNT), i >> 2 & 1, i >> 3 & 1, STORE_ONLY, 1 + i % 2, size[0], size[1], size[2], i % 3, false};
+        matmul_case c = {(dialect_device)(i % DEVICE_COUNT),
+                         i >> 2 & 1,
+                         i >> 3 & 1,
+                         STORE_ONLY,
+                         1 + i % 2,
+                         size[0],
+                         size[1],
+                         size[2],
+                         i % 3,
+                         false};
         run_case(&c);
     }
 }
 
-static void compiles_in_every_dialect(void **state) {
+static void compiles_in_every_dialect(void **state)
+{
     (void)state;
     for (dialect_device device = DEVICE_LANES; device < DEVICE_COUNT; device++)
         for (uint32_t t = 0; t < 4; t++) {
-            matmul_case c = {device, t & 1, t >> 1, t == 0 ? BIAS_GELU_RESIDUAL : ACCUMULATE, 2, 512, 512, 64, 0, false};
+            matmul_case c = {device, t & 1, t >> 1, t == 0 ? BIAS_GELU_RESIDUAL : ACCUMULATE, 2, 512, 512,
+                             64,     0,     false};
             tape_maker maker;
             tern_kernel_desc desc;
             tern_device_info info;
@@ -158,7 +201,8 @@ static void compiles_in_every_dialect(void **state) {
 }
 
 /* More groups than max_groups[0] go to y; the surplus ones must touch nothing. */
-static void groups_fold(void **state) {
+static void groups_fold(void **state)
+{
     (void)state;
     if (!has_device) TEST_SKIP("%s", why);
     matmul_case c = {DEVICE_SMALL_GPU, false, false, ACCUMULATE, 1, 300, 300, 8, 0, false};
@@ -171,22 +215,31 @@ static void groups_fold(void **state) {
     info.max_groups[0] = 7;
     TEST_OK(tern_variant_groups(&desc, &info, words, groups));
     assert_true(groups[0] <= 7 && groups[1] > 1 && groups[0] * groups[1] >= 25);
-    float *a = random_array(2400, 1), *b = random_array(2400, 2), *out = random_array(90000, 3), *before = random_array(90000, 3);
+    float *a = random_array(2400, 1), *b = random_array(2400, 2), *out = random_array(90000, 3),
+          *before = random_array(90000, 3);
     runner_argument arguments[] = {{a, 9600, 0}, {b, 9600, 0}, {out, 360000, 0}};
-    assert_true(opencl_runner_run(&desc, words, groups, arguments, 1, NULL));
+    assert_true(opencl_runner_run(&desc, words, groups, arguments));
     for (uint32_t i = 0; i < 90000; i++) {
         double size, value = expected(&c, words, a, b, 0, i / 300, i % 300, &size) + before[i];
-        if (!(fabs(out[i] - value) <= 1e-6 * (size + 1))) fail_msg("element %u is %g, not %g", i, (double)out[i], value);
+        if (!(fabs(out[i] - value) <= 1e-6 * (size + 1)))
+            fail_msg("element %u is %g, not %g", i, (double)out[i], value);
     }
     info.max_groups[1] = 2;
     TEST_ERROR(tern_variant_groups(&desc, &info, words, groups), TERN_ERROR_UNSUPPORTED, "groups");
-    free(a); free(b); free(out); free(before);
+    free(a);
+    free(b);
+    free(out);
+    free(before);
 }
 
-int main(void) {
+int main(void)
+{
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_pairs_and_transposes), cmocka_unit_test(epilogues_batches_and_strides), cmocka_unit_test(seeded_triples),
-        cmocka_unit_test(groups_fold),              cmocka_unit_test(compiles_in_every_dialect),
+        cmocka_unit_test(all_pairs_and_transposes),
+        cmocka_unit_test(epilogues_batches_and_strides),
+        cmocka_unit_test(seeded_triples),
+        cmocka_unit_test(groups_fold),
+        cmocka_unit_test(compiles_in_every_dialect),
     };
     has_device = opencl_runner_open(&why);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

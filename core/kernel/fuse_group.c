@@ -134,6 +134,7 @@ static bool shares_input(const tern_fuser *fuser, const tern_group *group, const
 {
     const uint32_t n = fuser->graph->node_count;
     const uint64_t *reads = fuser->reads[root->id];
+    if (root->op == TERN_OP_ASSIGN && tern_bit(group->leaves, tern_storage_of(root)->id)) return true; /* it replaces what the group reads */
     for (uint32_t i = 0; i < n; i++) {
         if (!tern_bit(reads, i) || !tern_bit(group->leaves, i)) continue;
         const tern_tensor *x = fuser->graph->nodes[i];

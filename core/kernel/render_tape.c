@@ -4,174 +4,23 @@
  *     elementwise   no outer dims, no reductions: a thread takes thread_n elements of the flat range
  *     row           a group per row: strided inner loop, reductions through shared memory in a fixed tree
  *     column        a group per (chunk of rows, GROUP_SIZE columns): a thread sums its column over the chunk's rows
- *     column row    a group per chunk, rows in sequence, for tapes that also reduce rows; a thread owns the same columns in
- *                   every row, so the partial sums in global memory are its own
+ *     column row    a group per chunk, rows in sequence, for tapes that also reduce rows; a thread owns the same
+ * columns in every row, so the partial sums in global memory are its own
  *
- * variant.row_per_thread makes a thread do alone what a group does: its thread_n elements are neighbours, its row is walked
- * in blocks of thread_n with one partial sum each, which is what CPU compilers turn into vector code.
+ * variant.row_per_thread makes a thread do alone what a group does: its thread_n elements are neighbours, its row is
+ * walked in blocks of thread_n with one partial sum each, which is what CPU compilers turn into vector code.
  *
  * Invariant: the text depends on the tape and the variant only, and so does the order of every sum. */
 #include "core/kernel/render_tape.h"
-
-#include <string.h>
-
-#include "core/base/dtype.h"
-
-void tern_print_start(const tern_printer *p) {
-    tern_text_add(p->text, "%*s", (int)(4 * p->depth), "");
-}
-
-#define LINE(p, ...)                                                                                                   \
-    do {                                                                                                               \
-        tern_print_start(p);                                                                                           \
-        tern_text_add((p)->text, __VA_ARGS__);                                                                         \
-        tern_text_add((p)->text, "%s", (p)->line_end);                                                                 \
-    } while (0)
-
-/* ------------------------------------------------------------ instructions */
-
-static const char *type_name(uint8_t type) {
-    return type == TERN_F32 ? "REAL" : type == TERN_I32 ? "int" : "uint";
-}
-
-static const char *conversion(uint8_t type) {
-    return type == TERN_F32 ? "F32" : type == TERN_I32 ? "I32" : "U32";
-}
-
-/* The register type that LOAD<n> gives for a stored dtype. */
-static uint8_t loaded_type(uint8_t dtype) {
-    if (dtype == TERN_F32 || dtype == TERN_F16 || dtype == TERN_BF16) return TERN_F32;
-    return dtype == TERN_I32 ? TERN_I32 : TERN_U32;
-}
-
-/* {form for f32, form for i32 and u32}; $0..$3 are the operands, $t the conversion to T. i32 is added as u32: C's signed
- * overflow is undefined, the tape's is not. NULL: tern_tape_check refuses it, or print_insn has its own code. */
-static const char *const forms[TERN_TAPE_OP_COUNT][2] = {
-    [TERN_TAPE_NEG] = {"-$0", "$t(0u - U32($0))"},
-    [TERN_TAPE_ABS] = {"ABS($0)", "$t(I32($0) < 0 ? 0u - U32($0) : U32($0))"},
-    [TERN_TAPE_EXP] = {"exp_f32($0)", NULL},
-    [TERN_TAPE_LOG] = {"log_f32($0)", NULL},
-    [TERN_TAPE_SQRT] = {"SQRT($0)", NULL},
-    [TERN_TAPE_RSQRT] = {"RSQRT($0)", NULL},
-    [TERN_TAPE_RECIP] = {"1.0f / $0", NULL},
-    [TERN_TAPE_TANH] = {"tanh_f32($0)", NULL},
-    [TERN_TAPE_ERF] = {"erf_f32($0)", NULL},
-    [TERN_TAPE_SIN] = {"sin_f32($0)", NULL},
-    [TERN_TAPE_COS] = {"cos_f32($0)", NULL},
-    [TERN_TAPE_FLOOR] = {"FLOOR($0)", NULL},
-    [TERN_TAPE_ADD] = {"$0 + $1", "$t(U32($0) + U32($1))"},
-    [TERN_TAPE_SUB] = {"$0 - $1", "$t(U32($0) - U32($1))"},
-    [TERN_TAPE_MUL] = {"$0 * $1", "$t(U32($0) * U32($1))"},
-    [TERN_TAPE_DIV] = {"$0 / $1", NULL},
-    [TERN_TAPE_MAX] = {"max_f32($0, $1)", "$0 > $1 ? $0 : $1"},
-    [TERN_TAPE_MIN] = {"min_f32($0, $1)", "$0 < $1 ? $0 : $1"},
-    [TERN_TAPE_LESS] = {NULL, "$0 < $1 ? 1u : 0u"},
-    [TERN_TAPE_EQUAL] = {NULL, "$0 == $1 ? 1u : 0u"},
-    [TERN_TAPE_WHERE] = {"$0 != 0u ? $1 : $2", "$0 != 0u ? $1 : $2"},
-    [TERN_TAPE_AND] = {NULL, "$0 & $1"},
-    [TERN_TAPE_OR] = {NULL, "$0 | $1"},
-    [TERN_TAPE_XOR] = {NULL, "$0 ^ $1"},
-    [TERN_TAPE_SHIFT_LEFT] = {NULL, "$0 << $1"},
-    [TERN_TAPE_SHIFT_RIGHT] = {NULL, "$0 >> $1"},
-    [TERN_TAPE_MULTIPLY_HIGH] = {NULL, "multiply_high($0, $1)"},
-    [TERN_TAPE_CAST] = {"F32($0)", "$t($0)"},
-};
-
-static void add_form(const tern_printer *p, const tern_tape_insn *insn, const char *form) {
-    for (const char *c = form; *c != 0; c++) {
-        if (*c != '$') tern_text_add(p->text, "%c", *c);
-        else if (*++c == 't') tern_text_add(p->text, "%s", conversion(insn->type));
-        else tern_text_add(p->text, "v%u", insn->in[*c - '0']);
-    }
-}
-
-static void add_bitcast(const tern_printer *p, const tern_tape_insn *insn) {
-    uint32_t v = insn->in[0];
-    if (insn->type == insn->from) tern_text_add(p->text, "v%u", v);
-    else if (insn->type == TERN_F32) tern_text_add(p->text, "AS_F32(U32(v%u))", v);
-    else if (insn->from == TERN_F32) tern_text_add(p->text, "%s(AS_U32(v%u))", conversion(insn->type), v);
-    else tern_text_add(p->text, "%s(v%u)", conversion(insn->type), v);
-}
-
-static void add_const(const tern_printer *p, const tern_tape_insn *insn) {
-    float value;
-    memcpy(&value, &insn->imm, sizeof value);
-    if (insn->type == TERN_F32) tern_text_add(p->text, "AS_F32(0x%08xu) /* %.9g */", insn->imm, (double)value);
-    else tern_text_add(p->text, insn->type == TERN_I32 ? "I32(%uu)" : "%uu", insn->imm);
-}
-
-static void print_load(const tern_printer *p, uint32_t at) {
-    const tern_tape_insn *insn = &p->tape->insn[at];
-    uint32_t tensor = p->tape->access[insn->access].tensor;
-    bool converts = loaded_type(p->tape->tensors[tensor].dtype) != insn->type;
-    bool masked = tern_render_mask(p, at);
-    if (masked) { /* outside the mask element 0 is read and dropped: no branch, and never out of range */
-        tern_print_start(p);
-        tern_text_add(p->text, "uint x%u = c%u ? ", at, at);
-        tern_render_index(p, insn);
-        tern_text_add(p->text, " : 0u;%s", p->line_end);
-    }
-    tern_print_start(p);
-    tern_text_add(p->text, "%s v%u = ", type_name(insn->type), at);
-    if (masked) tern_text_add(p->text, "c%u ? ", at);
-    if (converts) tern_text_add(p->text, "%s(", conversion(insn->type));
-    tern_text_add(p->text, "LOAD%u(", p->first_tensor + tensor);
-    if (masked) tern_text_add(p->text, "x%u", at);
-    else tern_render_index(p, insn);
-    tern_text_add(p->text, converts ? "))" : ")");
-    if (masked) tern_text_add(p->text, " : %s", insn->type == TERN_F32 ? "0.0f" : insn->type == TERN_I32 ? "0" : "0u");
-    tern_text_add(p->text, ";%s", p->line_end);
-}
-
-static void print_store(const tern_printer *p, uint32_t at) {
-    const tern_tape_insn *insn = &p->tape->insn[at];
-    uint32_t tensor = p->tape->access[insn->access].tensor, value = insn->in[0];
-    uint8_t stored = loaded_type(p->tape->tensors[tensor].dtype);
-    bool masked = tern_render_mask(p, at);
-    tern_print_start(p);
-    if (masked) tern_text_add(p->text, "if (c%u) { ", at);
-    tern_text_add(p->text, "STORE%u(", p->first_tensor + tensor);
-    tern_render_index(p, insn);
-    if (stored == p->tape->insn[value].type) tern_text_add(p->text, ", v%u);", value);
-    else tern_text_add(p->text, ", %s(v%u));", conversion(stored), value);
-    tern_text_add(p->text, "%s%s", masked ? " }" : "", p->line_end);
-}
-
-/* Every op but STORE, COLUMN and the reductions, whose place depends on the strategy. */
-static void print_value(const tern_printer *p, uint32_t at) {
-    const tern_tape_insn *insn = &p->tape->insn[at];
-    if (insn->op == TERN_TAPE_LOAD) {
-        print_load(p, at);
-        return;
-    }
-    bool masked = insn->op == TERN_TAPE_INDEX && tern_render_mask(p, at);
-    tern_print_start(p);
-    tern_text_add(p->text, "%s v%u = ", type_name(insn->type), at);
-    switch (insn->op) {
-    case TERN_TAPE_CONST: add_const(p, insn); break;
-    case TERN_TAPE_ACC: tern_text_add(p->text, "acc_"); break;
-    case TERN_TAPE_BITCAST: add_bitcast(p, insn); break;
-    case TERN_TAPE_INDEX:
-        if (masked) tern_text_add(p->text, "!c%u ? 0u : ", at);
-        tern_render_index(p, insn);
-        break;
-    case TERN_TAPE_PHILOX:
-        tern_text_add(p->text, "philox(v%u, v%u, WORD%u, v%u, v%u)", insn->in[0], insn->in[1], insn->imm, insn->in[2], insn->in[3]);
-        break;
-    default: add_form(p, insn, forms[insn->op][insn->type == TERN_F32 ? 0 : 1]); break;
-    }
-    tern_text_add(p->text, ";%s", p->line_end);
-}
 
 /* -------------------------------------------------------------- the phases */
 
 typedef enum strategy { ELEMENTWISE, ROW, COLUMN, COLUMN_ROW } strategy;
 
-static bool is_reduction(uint16_t op) {
-    return op == TERN_TAPE_REDUCE_SUM || op == TERN_TAPE_REDUCE_MAX;
-}
+static bool is_reduction(uint16_t op) { return op == TERN_TAPE_REDUCE_SUM || op == TERN_TAPE_REDUCE_MAX; }
 
-static uint32_t count_in_phase(const tern_tape *tape, uint32_t phase, bool reductions) {
+static uint32_t count_in_phase(const tern_tape *tape, uint32_t phase, bool reductions)
+{
     uint32_t count = 0;
     for (uint32_t i = 0; i < tape->insn_count; i++) {
         const tern_tape_insn *insn = &tape->insn[i];
@@ -180,7 +29,8 @@ static uint32_t count_in_phase(const tern_tape *tape, uint32_t phase, bool reduc
     return count;
 }
 
-uint32_t tern_render_tape_arrays(const tern_tape *tape) {
+uint32_t tern_render_tape_arrays(const tern_tape *tape)
+{
     uint32_t most = 0;
     for (uint32_t phase = 0; phase < tape->phase_count; phase++) {
         uint32_t count = count_in_phase(tape, phase, true);
@@ -189,7 +39,8 @@ uint32_t tern_render_tape_arrays(const tern_tape *tape) {
     return most;
 }
 
-static strategy strategy_of(const tern_kernel_desc *desc) {
+static strategy strategy_of(const tern_kernel_desc *desc)
+{
     const tern_tape *tape = &desc->tape;
     bool reduces = tern_render_tape_arrays(tape) > 0;
     if (tape->chunk_rows != 0) return reduces || tape->phase_count > 1 ? COLUMN_ROW : COLUMN;
@@ -197,24 +48,28 @@ static strategy strategy_of(const tern_kernel_desc *desc) {
     return ROW;
 }
 
-static void print_head(const tern_printer *p, uint32_t phase, strategy how) {
+static void print_head(const tern_printer *p, uint32_t phase, strategy how)
+{
     for (uint32_t i = 0; i < p->tape->insn_count; i++) {
         const tern_tape_insn *insn = &p->tape->insn[i];
         if (insn->phase != phase || insn->body) continue;
-        if (insn->op != TERN_TAPE_STORE) print_value(p, i);
-        else if (p->alone || how == ELEMENTWISE) print_store(p, i);
+        if (insn->op != TERN_TAPE_STORE)
+            tern_render_value(p, i);
+        else if (p->alone || how == ELEMENTWISE)
+            tern_render_store(p, i);
         else {
             tern_printer q = *p;
             q.depth++;
-            LINE(p, "if (LOCAL == 0u) {");
-            print_store(&q, i);
-            LINE(p, "}");
+            TERN_LINE(p, "if (LOCAL == 0u) {");
+            tern_render_store(&q, i);
+            TERN_LINE(p, "}");
         }
     }
 }
 
 /* b<access> for every access that a body of this phase uses. */
-static void print_bases(const tern_printer *p, uint32_t phase) {
+static void print_bases(const tern_printer *p, uint32_t phase)
+{
     for (uint32_t a = 0; a < p->tape->access_count; a++) {
         bool used = false;
         for (uint32_t i = 0; i < p->tape->insn_count && !used; i++) {
@@ -229,122 +84,144 @@ static void print_bases(const tern_printer *p, uint32_t phase) {
     }
 }
 
-static void print_column(const tern_printer *p, uint32_t at, strategy how) {
+static void print_column(const tern_printer *p, uint32_t at, strategy how)
+{
     const tern_tape_insn *insn = &p->tape->insn[at];
     uint32_t tensor = p->first_tensor + p->tape->access[insn->access].tensor;
     if (how == COLUMN) {
-        LINE(p, "s%u = s%u + v%u;", at, at, insn->in[0]);
+        TERN_LINE(p, "s%u = s%u + v%u;", at, at, insn->in[0]);
         return;
     }
     tern_print_start(p);
     tern_text_add(p->text, "uint x%u = chunk * ", at);
     tern_render_extent(p->text, p->tape->outer_count, p->tape->dim_count);
     tern_text_add(p->text, " + j;%s", p->line_end);
-    LINE(p, "REAL s%u = v%u;", at, insn->in[0]);
-    LINE(p, "if (row != first_row) s%u = LOAD%u(x%u) + s%u;", at, tensor, at, at);
-    LINE(p, "STORE%u(x%u, s%u);", tensor, at, at);
+    TERN_LINE(p, "REAL s%u = v%u;", at, insn->in[0]);
+    TERN_LINE(p, "if (row != first_row) s%u = LOAD%u(x%u) + s%u;", at, tensor, at, at);
+    TERN_LINE(p, "STORE%u(x%u, s%u);", tensor, at, at);
 }
 
 /* The statements of one body at inner index j. */
-static void print_body(const tern_printer *p, uint32_t phase, strategy how) {
+static void print_body(const tern_printer *p, uint32_t phase, strategy how)
+{
     const tern_tape *tape = p->tape;
     const char *lane = p->block > 1 ? "[l]" : "";
-    if (how != ELEMENTWISE && tern_tape_needs_inner_indices(tape, phase)) tern_render_indices(p, "j", tape->outer_count, tape->dim_count);
+    if (how != ELEMENTWISE && tern_tape_needs_inner_indices(tape, phase))
+        tern_render_indices(p, "j", tape->outer_count, tape->dim_count);
     for (uint32_t i = 0; i < tape->insn_count; i++) {
         const tern_tape_insn *insn = &tape->insn[i];
         if (insn->phase != phase || !insn->body) continue;
-        if (insn->op == TERN_TAPE_REDUCE_SUM) LINE(p, "r%u%s = r%u%s + v%u;", i, lane, i, lane, insn->in[0]);
-        else if (insn->op == TERN_TAPE_REDUCE_MAX) LINE(p, "r%u%s = max_f32(r%u%s, v%u);", i, lane, i, lane, insn->in[0]);
-        else if (insn->op == TERN_TAPE_COLUMN) print_column(p, i, how);
-        else if (insn->op == TERN_TAPE_STORE) print_store(p, i);
-        else print_value(p, i);
+        if (insn->op == TERN_TAPE_REDUCE_SUM)
+            TERN_LINE(p, "r%u%s = r%u%s + v%u;", i, lane, i, lane, insn->in[0]);
+        else if (insn->op == TERN_TAPE_REDUCE_MAX)
+            TERN_LINE(p, "r%u%s = max_f32(r%u%s, v%u);", i, lane, i, lane, insn->in[0]);
+        else if (insn->op == TERN_TAPE_COLUMN)
+            print_column(p, i, how);
+        else if (insn->op == TERN_TAPE_STORE)
+            tern_render_store(p, i);
+        else
+            tern_render_value(p, i);
     }
 }
 
 /* The group's tree: halves are added, element t of the upper to element t of the lower. */
-static void print_tree(const tern_printer *p, uint32_t phase) {
+static void print_tree(const tern_printer *p, uint32_t phase)
+{
     uint32_t array = 0;
     for (uint32_t i = 0; i < p->tape->insn_count; i++)
-        if (p->tape->insn[i].phase == phase && is_reduction(p->tape->insn[i].op)) LINE(p, "reduced[LOCAL + GROUP_SIZE * %uu] = r%u;", array++, i);
-    LINE(p, "BARRIER;");
-    LINE(p, "for (uint half_size = GROUP_SIZE / 2u; half_size > 0u; half_size >>= 1u) {");
-    LINE(p, "    if (LOCAL < half_size) {");
+        if (p->tape->insn[i].phase == phase && is_reduction(p->tape->insn[i].op))
+            TERN_LINE(p, "reduced[LOCAL + GROUP_SIZE * %uu] = r%u;", array++, i);
+    TERN_LINE(p, "BARRIER;");
+    TERN_LINE(p, "for (uint half_size = GROUP_SIZE / 2u; half_size > 0u; half_size >>= 1u) {");
+    TERN_LINE(p, "    if (LOCAL < half_size) {");
     array = 0;
     for (uint32_t i = 0; i < p->tape->insn_count; i++) {
         const tern_tape_insn *insn = &p->tape->insn[i];
         if (insn->phase != phase || !is_reduction(insn->op)) continue;
-        LINE(p, "        uint y%u = LOCAL + GROUP_SIZE * %uu;", i, array++);
-        if (insn->op == TERN_TAPE_REDUCE_SUM) LINE(p, "        REAL z%u = reduced[y%u] + reduced[y%u + half_size];", i, i, i);
-        else LINE(p, "        REAL z%u = max_f32(reduced[y%u], reduced[y%u + half_size]);", i, i, i);
-        LINE(p, "        reduced[y%u] = z%u;", i, i);
+        TERN_LINE(p, "        uint y%u = LOCAL + GROUP_SIZE * %uu;", i, array++);
+        if (insn->op == TERN_TAPE_REDUCE_SUM)
+            TERN_LINE(p, "        REAL z%u = reduced[y%u] + reduced[y%u + half_size];", i, i, i);
+        else
+            TERN_LINE(p, "        REAL z%u = max_f32(reduced[y%u], reduced[y%u + half_size]);", i, i, i);
+        TERN_LINE(p, "        reduced[y%u] = z%u;", i, i);
     }
-    LINE(p, "    }");
-    LINE(p, "    BARRIER;");
-    LINE(p, "}");
+    TERN_LINE(p, "    }");
+    TERN_LINE(p, "    BARRIER;");
+    TERN_LINE(p, "}");
     array = 0;
     for (uint32_t i = 0; i < p->tape->insn_count; i++)
-        if (p->tape->insn[i].phase == phase && is_reduction(p->tape->insn[i].op)) LINE(p, "REAL v%u = reduced[GROUP_SIZE * %uu];", i, array++);
-    LINE(p, "BARRIER;");
+        if (p->tape->insn[i].phase == phase && is_reduction(p->tape->insn[i].op))
+            TERN_LINE(p, "REAL v%u = reduced[GROUP_SIZE * %uu];", i, array++);
+    TERN_LINE(p, "BARRIER;");
 }
 
 /* A whole row by one thread: blocks of p->block elements, then the rest into partial sum 0. */
-static void print_serial_loop(const tern_printer *p, uint32_t phase, strategy how) {
+static void print_serial_loop(const tern_printer *p, uint32_t phase, strategy how)
+{
     tern_printer q = *p;
     q.depth++;
     if (p->block > 1) {
         q.depth++;
-        LINE(p, "uint whole = row_length / %uu * %uu;", p->block, p->block);
-        LINE(p, "for (uint start = 0u; start < whole; start += %uu) {", p->block);
-        LINE(p, "    for (uint l = 0u; l < %uu; l++) {", p->block);
-        LINE(p, "        uint j = start + l;");
+        TERN_LINE(p, "uint whole = row_length / %uu * %uu;", p->block, p->block);
+        TERN_LINE(p, "for (uint start = 0u; start < whole; start += %uu) {", p->block);
+        TERN_LINE(p, "    for (uint l = 0u; l < %uu; l++) {", p->block);
+        TERN_LINE(p, "        uint j = start + l;");
         q.depth++;
         print_body(&q, phase, how);
         q.depth -= 2;
-        LINE(p, "    }");
-        LINE(p, "}");
-        LINE(p, "for (uint j = whole; j < row_length; j++) {");
-        LINE(p, "    uint l = 0u;");
-    } else LINE(p, "for (uint j = 0u; j < row_length; j++) {");
+        TERN_LINE(p, "    }");
+        TERN_LINE(p, "}");
+        TERN_LINE(p, "for (uint j = whole; j < row_length; j++) {");
+        TERN_LINE(p, "    uint l = 0u;");
+    } else
+        TERN_LINE(p, "for (uint j = 0u; j < row_length; j++) {");
     print_body(&q, phase, how);
-    LINE(p, "}");
+    TERN_LINE(p, "}");
 }
 
-static void print_group_loop(const tern_printer *p, uint32_t phase, strategy how) {
+static void print_group_loop(const tern_printer *p, uint32_t phase, strategy how)
+{
     tern_printer q = *p;
     q.depth += 2;
-    LINE(p, "for (uint start = 0u; start < row_length; start += GROUP_SIZE) {");
-    LINE(p, "    uint j = start + LOCAL;");
-    LINE(p, "    if (j < row_length) {");
+    TERN_LINE(p, "for (uint start = 0u; start < row_length; start += GROUP_SIZE) {");
+    TERN_LINE(p, "    uint j = start + LOCAL;");
+    TERN_LINE(p, "    if (j < row_length) {");
     print_body(&q, phase, how);
-    LINE(p, "    }");
-    LINE(p, "}");
+    TERN_LINE(p, "    }");
+    TERN_LINE(p, "}");
 }
 
-static void print_reduction_starts(const tern_printer *p, uint32_t phase) {
+static void print_reduction_starts(const tern_printer *p, uint32_t phase)
+{
     for (uint32_t i = 0; i < p->tape->insn_count; i++) {
         const tern_tape_insn *insn = &p->tape->insn[i];
         if (insn->phase != phase || !is_reduction(insn->op)) continue;
         const char *start = insn->op == TERN_TAPE_REDUCE_SUM ? "0.0f" : "AS_F32(0xff800000u)";
         if (p->block > 1) {
-            LINE(p, "REAL r%u[%u];", i, p->block);
-            LINE(p, "for (uint l = 0u; l < %uu; l++) r%u[l] = %s;", p->block, i, start);
-        } else LINE(p, "REAL r%u = %s;", i, start);
+            TERN_LINE(p, "REAL r%u[%u];", i, p->block);
+            TERN_LINE(p, "for (uint l = 0u; l < %uu; l++) r%u[l] = %s;", p->block, i, start);
+        } else
+            TERN_LINE(p, "REAL r%u = %s;", i, start);
     }
 }
 
 /* A thread's own partial sums, added in order. */
-static void print_serial_results(const tern_printer *p, uint32_t phase) {
+static void print_serial_results(const tern_printer *p, uint32_t phase)
+{
     for (uint32_t i = 0; i < p->tape->insn_count; i++) {
         const tern_tape_insn *insn = &p->tape->insn[i];
         if (insn->phase != phase || !is_reduction(insn->op)) continue;
-        LINE(p, "REAL v%u = r%u%s;", i, i, p->block > 1 ? "[0]" : "");
+        TERN_LINE(p, "REAL v%u = r%u%s;", i, i, p->block > 1 ? "[0]" : "");
         if (p->block <= 1) continue;
-        if (insn->op == TERN_TAPE_REDUCE_SUM) LINE(p, "for (uint l = 1u; l < %uu; l++) v%u = v%u + r%u[l];", p->block, i, i, i);
-        else LINE(p, "for (uint l = 1u; l < %uu; l++) v%u = max_f32(v%u, r%u[l]);", p->block, i, i, i);
+        if (insn->op == TERN_TAPE_REDUCE_SUM)
+            TERN_LINE(p, "for (uint l = 1u; l < %uu; l++) v%u = v%u + r%u[l];", p->block, i, i, i);
+        else
+            TERN_LINE(p, "for (uint l = 1u; l < %uu; l++) v%u = max_f32(v%u, r%u[l]);", p->block, i, i, i);
     }
 }
 
-static void print_phase(const tern_printer *p, uint32_t phase, strategy how) {
+static void print_phase(const tern_printer *p, uint32_t phase, strategy how)
+{
     print_head(p, phase, how);
     if (count_in_phase(p->tape, phase, false) == 0) return;
     bool reduces = count_in_phase(p->tape, phase, true) > 0;
@@ -352,25 +229,31 @@ static void print_phase(const tern_printer *p, uint32_t phase, strategy how) {
     if (!reduces) q.block = 1; /* nothing is carried from element to element */
     print_reduction_starts(&q, phase);
     q.depth++;
-    LINE(p, "{");
+    TERN_LINE(p, "{");
     print_bases(&q, phase);
-    if (p->alone) print_serial_loop(&q, phase, how);
-    else print_group_loop(&q, phase, how);
-    LINE(p, "}");
+    if (p->alone)
+        print_serial_loop(&q, phase, how);
+    else
+        print_group_loop(&q, phase, how);
+    TERN_LINE(p, "}");
     if (!reduces) return;
-    if (p->alone) print_serial_results(p, phase);
-    else print_tree(p, phase);
+    if (p->alone)
+        print_serial_results(p, phase);
+    else
+        print_tree(p, phase);
 }
 
 /* All phases of the row whose number is the variable `row`. */
-static void print_row(const tern_printer *p, strategy how) {
+static void print_row(const tern_printer *p, strategy how)
+{
     tern_render_indices(p, "row", 0, p->tape->outer_count);
     for (uint32_t phase = 0; phase < p->tape->phase_count; phase++) print_phase(p, phase, how);
 }
 
 /* -------------------------------------------------------------- strategies */
 
-static void print_extent_line(const tern_printer *p, const char *name, uint32_t first, uint32_t end) {
+static void print_extent_line(const tern_printer *p, const char *name, uint32_t first, uint32_t end)
+{
     tern_print_start(p);
     tern_text_add(p->text, "uint %s = ", name);
     tern_render_extent(p->text, first, end);
@@ -378,32 +261,35 @@ static void print_extent_line(const tern_printer *p, const char *name, uint32_t 
 }
 
 /* Neighbours by one thread: indices are taken apart once per stretch of the innermost run, not once per element. */
-static void print_span(tern_printer *p, uint32_t per_thread) {
+static void print_span(tern_printer *p, uint32_t per_thread)
+{
     const tern_tape *tape = p->tape;
     bool indices = tern_tape_needs_inner_indices(tape, 0);
     uint32_t last = tape->dim_count - 1, first = last;
     while (first > 0 && (p->run_ends >> (first - 1) & 1u) == 0) first--;
-    LINE(p, "uint j = (GROUP * GROUP_SIZE + LOCAL) * %uu;", per_thread);
-    LINE(p, "uint end = MIN_U32(j + %uu, count);", per_thread);
+    TERN_LINE(p, "uint j = (GROUP * GROUP_SIZE + LOCAL) * %uu;", per_thread);
+    TERN_LINE(p, "uint end = MIN_U32(j + %uu, count);", per_thread);
     if (indices) {
-        LINE(p, "while (j < end) {");
+        TERN_LINE(p, "while (j < end) {");
         p->depth++;
         tern_render_indices(p, "j", 0, tape->dim_count);
         print_extent_line(p, "run", first, tape->dim_count);
-        LINE(p, "uint stop = MIN_U32(end, j + run - i%u);", last);
-        LINE(p, "for (; j < stop; j++) {");
-    } else LINE(p, "for (; j < end; j++) {");
+        TERN_LINE(p, "uint stop = MIN_U32(end, j + run - i%u);", last);
+        TERN_LINE(p, "for (; j < stop; j++) {");
+    } else
+        TERN_LINE(p, "for (; j < end; j++) {");
     p->depth++;
     print_body(p, 0, ELEMENTWISE);
-    if (indices) LINE(p, "i%u++;", last);
+    if (indices) TERN_LINE(p, "i%u++;", last);
     p->depth--;
-    LINE(p, "}");
+    TERN_LINE(p, "}");
     if (!indices) return;
     p->depth--;
-    LINE(p, "}");
+    TERN_LINE(p, "}");
 }
 
-static void print_elementwise(tern_printer *p, uint32_t per_thread) {
+static void print_elementwise(tern_printer *p, uint32_t per_thread)
+{
     const tern_tape *tape = p->tape;
     print_extent_line(p, "count", 0, tape->dim_count);
     print_head(p, 0, ELEMENTWISE);
@@ -411,75 +297,87 @@ static void print_elementwise(tern_printer *p, uint32_t per_thread) {
         print_span(p, per_thread);
         return;
     }
-    LINE(p, "for (uint e = 0u; e < %uu; e++) {", per_thread);
-    LINE(p, "    uint j = (GROUP * %uu + e) * GROUP_SIZE + LOCAL;", per_thread);
-    LINE(p, "    if (j < count) {");
+    TERN_LINE(p, "for (uint e = 0u; e < %uu; e++) {", per_thread);
+    TERN_LINE(p, "    uint j = (GROUP * %uu + e) * GROUP_SIZE + LOCAL;", per_thread);
+    TERN_LINE(p, "    if (j < count) {");
     p->depth += 2;
     if (tern_tape_needs_inner_indices(tape, 0)) tern_render_indices(p, "j", 0, tape->dim_count);
     print_body(p, 0, ELEMENTWISE);
     p->depth -= 2;
-    LINE(p, "    }");
-    LINE(p, "}");
+    TERN_LINE(p, "    }");
+    TERN_LINE(p, "}");
 }
 
-static void print_rows(tern_printer *p) {
+static void print_rows(tern_printer *p)
+{
     print_extent_line(p, "rows", 0, p->tape->outer_count);
     print_extent_line(p, "row_length", p->tape->outer_count, p->tape->dim_count);
-    LINE(p, p->alone ? "uint row = GROUP * GROUP_SIZE + LOCAL;" : "uint row = GROUP;");
-    LINE(p, "if (row < rows) {");
+    TERN_LINE(p, p->alone ? "uint row = GROUP * GROUP_SIZE + LOCAL;" : "uint row = GROUP;");
+    TERN_LINE(p, "if (row < rows) {");
     p->depth++;
     print_row(p, ROW);
     p->depth--;
-    LINE(p, "}");
+    TERN_LINE(p, "}");
 }
 
-static void print_chunk(const tern_printer *p) {
-    LINE(p, "uint first_row = chunk * %uu;", p->tape->chunk_rows);
-    LINE(p, "uint last_row = MIN_U32(first_row + %uu, rows);", p->tape->chunk_rows);
+static void print_chunk(const tern_printer *p)
+{
+    TERN_LINE(p, "uint first_row = chunk * %uu;", p->tape->chunk_rows);
+    TERN_LINE(p, "uint last_row = MIN_U32(first_row + %uu, rows);", p->tape->chunk_rows);
 }
 
-static void print_column_rows(tern_printer *p) {
+static void print_column_rows(tern_printer *p)
+{
     print_extent_line(p, "rows", 0, p->tape->outer_count);
     print_extent_line(p, "row_length", p->tape->outer_count, p->tape->dim_count);
-    LINE(p, p->alone ? "uint chunk = GROUP * GROUP_SIZE + LOCAL;" : "uint chunk = GROUP;");
+    TERN_LINE(p, p->alone ? "uint chunk = GROUP * GROUP_SIZE + LOCAL;" : "uint chunk = GROUP;");
     print_chunk(p);
-    LINE(p, "for (uint row = first_row; row < last_row; row++) {");
+    TERN_LINE(p, "for (uint row = first_row; row < last_row; row++) {");
     p->depth++;
     print_row(p, COLUMN_ROW);
     p->depth--;
-    LINE(p, "}");
+    TERN_LINE(p, "}");
 }
 
-static void print_columns(tern_printer *p) {
+static void print_columns(tern_printer *p)
+{
     const tern_tape *tape = p->tape;
     print_extent_line(p, "rows", 0, tape->outer_count);
     print_extent_line(p, "row_length", tape->outer_count, tape->dim_count);
-    LINE(p, "uint blocks = (row_length + GROUP_SIZE - 1u) / GROUP_SIZE;");
-    LINE(p, "uint chunk = GROUP / blocks;");
-    LINE(p, "uint j = GROUP %% blocks * GROUP_SIZE + LOCAL;");
+    TERN_LINE(p, "uint blocks = (row_length + GROUP_SIZE - 1u) / GROUP_SIZE;");
+    TERN_LINE(p, "uint chunk = GROUP / blocks;");
+    TERN_LINE(p, "uint j = GROUP %% blocks * GROUP_SIZE + LOCAL;");
     print_chunk(p);
     for (uint32_t i = 0; i < tape->insn_count; i++)
-        if (tape->insn[i].op == TERN_TAPE_COLUMN) LINE(p, "REAL s%u = 0.0f;", i);
-    LINE(p, "if (j < row_length && first_row < rows) {");
-    LINE(p, "    for (uint row = first_row; row < last_row; row++) {");
+        if (tape->insn[i].op == TERN_TAPE_COLUMN) TERN_LINE(p, "REAL s%u = 0.0f;", i);
+    TERN_LINE(p, "if (j < row_length && first_row < rows) {");
+    TERN_LINE(p, "    for (uint row = first_row; row < last_row; row++) {");
     p->depth += 2;
     tern_render_indices(p, "row", 0, tape->outer_count);
     print_head(p, 0, COLUMN);
     print_bases(p, 0);
     print_body(p, 0, COLUMN);
     p->depth -= 2;
-    LINE(p, "    }");
+    TERN_LINE(p, "    }");
     for (uint32_t i = 0; i < tape->insn_count; i++)
         if (tape->insn[i].op == TERN_TAPE_COLUMN)
-            LINE(p, "    STORE%u(chunk * row_length + j, s%u);", p->first_tensor + tape->access[tape->insn[i].access].tensor, i);
-    LINE(p, "}");
+            TERN_LINE(p, "    STORE%u(chunk * row_length + j, s%u);",
+                      p->first_tensor + tape->access[tape->insn[i].access].tensor, i);
+    TERN_LINE(p, "}");
 }
 
-void tern_render_tape_body(tern_text *text, const tern_kernel_desc *desc) {
+void tern_render_tape_body(tern_text *text, const tern_kernel_desc *desc)
+{
     strategy how = strategy_of(desc);
-    tern_printer p = {.text = text, .tape = &desc->tape, .run_ends = tern_tape_run_ends(&desc->tape), .flat_index = true,
-                      .bases = how != ELEMENTWISE, .alone = desc->variant.row_per_thread, .block = desc->variant.row_per_thread ? desc->variant.thread_n : 1,
-                      .line_end = "\n", .depth = 1};
+    tern_printer p = {.text = text,
+                      .tape = &desc->tape,
+                      .run_ends = tern_tape_run_ends(&desc->tape),
+                      .flat_index = true,
+                      .bases = how != ELEMENTWISE,
+                      .alone = desc->variant.row_per_thread,
+                      .block = desc->variant.row_per_thread ? desc->variant.thread_n : 1,
+                      .line_end = "\n",
+                      .depth = 1};
     switch (how) {
     case ELEMENTWISE:
         p.block = 1;
@@ -491,13 +389,17 @@ void tern_render_tape_body(tern_text *text, const tern_kernel_desc *desc) {
     }
 }
 
-void tern_render_epilogue(tern_text *text, const tern_tape *tape, uint32_t first_tensor) {
-    tern_printer p = {.text = text, .tape = tape, .first_tensor = first_tensor, .run_ends = 7u, .line_end = " \\\n", .depth = 1};
+void tern_render_epilogue(tern_text *text, const tern_tape *tape, uint32_t first_tensor)
+{
+    tern_printer p = {
+        .text = text, .tape = tape, .first_tensor = first_tensor, .run_ends = 7u, .line_end = " \\\n", .depth = 1};
     tern_text_add(text, "#define EPILOGUE(acc_value_, b_, m_, n_) { \\\n");
-    LINE(&p, "REAL acc_ = acc_value_; uint i0 = b_; uint i1 = m_; uint i2 = n_;");
+    TERN_LINE(&p, "REAL acc_ = acc_value_; uint i0 = b_; uint i1 = m_; uint i2 = n_;");
     for (uint32_t i = 0; i < tape->insn_count; i++) {
-        if (tape->insn[i].op == TERN_TAPE_STORE) print_store(&p, i);
-        else print_value(&p, i);
+        if (tape->insn[i].op == TERN_TAPE_STORE)
+            tern_render_store(&p, i);
+        else
+            tern_render_value(&p, i);
     }
     tern_text_add(text, "}\n");
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* render_tape.h - shared by render_tape.c (statements, loops) and render_access.c (indices). */
+/* render_tape.h - shared by render_tape.c (loops), render_insn.c (statements) and render_access.c (indices). */
 #ifndef TERN_KERNEL_RENDER_TAPE_H
 #define TERN_KERNEL_RENDER_TAPE_H
 
@@ -20,6 +20,19 @@ typedef struct tern_printer {
 
 /* Indentation of a new line. */
 void tern_print_start(const tern_printer *printer);
+
+/* One whole line, indented (printf form). */
+#define TERN_LINE(printer, ...)                                                                                        \
+    do {                                                                                                               \
+        tern_print_start(printer);                                                                                     \
+        tern_text_add((printer)->text, __VA_ARGS__);                                                                   \
+        tern_text_add((printer)->text, "%s", (printer)->line_end);                                                     \
+    } while (0)
+
+/* Instruction `at`, a STORE. */
+void tern_render_store(const tern_printer *printer, uint32_t at);
+/* Instruction `at`, any that gives a value except the reductions. */
+void tern_render_value(const tern_printer *printer, uint32_t at);
 
 /* LOAD, STORE and INDEX use insn.access as an address; COLUMN's address is (chunk, inner). */
 bool tern_tape_uses_access(uint16_t op);

@@ -10,12 +10,14 @@
 #include "core/kernel/lowered.h"
 #include "core/kernel/render_text.h"
 
-static const char *dtype_name(uint8_t dtype) {
+static const char *dtype_name(uint8_t dtype)
+{
     const tern_dtype_info *info = tern_dtype(dtype);
     return info != NULL ? info->name : "?";
 }
 
-static void print_op_name(tern_text *text, uint16_t op) {
+static void print_op_name(tern_text *text, uint16_t op)
+{
     char name[32];
     snprintf(name, sizeof name, "%s", tern_tape_op_name((tern_tape_op)op));
     for (char *c = name; *c != 0; c++)
@@ -23,13 +25,15 @@ static void print_op_name(tern_text *text, uint16_t op) {
     tern_text_add(text, "%s", name);
 }
 
-static void print_stride(tern_text *text, tern_tape_stride stride) {
+static void print_stride(tern_text *text, tern_tape_stride stride)
+{
     tern_text_add(text, "%d", stride.coef);
     for (uint32_t d = 0; d < TERN_TAPE_DIMS; d++)
         if (stride.dims >> d & 1u) tern_text_add(text, "*d%u", d);
 }
 
-static void print_access(tern_text *text, const tern_tape_access *access, bool tensor) {
+static void print_access(tern_text *text, const tern_tape_access *access, bool tensor)
+{
     if (tensor) tern_text_add(text, " t%u", access->tensor);
     tern_text_add(text, "[%d", access->offset);
     for (uint32_t d = 0; d < TERN_TAPE_DIMS; d++) {
@@ -47,19 +51,25 @@ static void print_access(tern_text *text, const tern_tape_access *access, bool t
     }
 }
 
-static void print_insn(tern_text *text, const tern_tape *tape, uint32_t i) {
+static void print_insn(tern_text *text, const tern_tape *tape, uint32_t i)
+{
     const tern_tape_insn *insn = &tape->insn[i];
     bool has_value = insn->op != TERN_TAPE_STORE && insn->op != TERN_TAPE_COLUMN;
-    if (has_value) tern_text_add(text, "  v%u = %s ", i, dtype_name(insn->type));
-    else tern_text_add(text, "  ");
+    if (has_value)
+        tern_text_add(text, "  v%u = %s ", i, dtype_name(insn->type));
+    else
+        tern_text_add(text, "  ");
     print_op_name(text, insn->op);
-    if (insn->op == TERN_TAPE_LESS || insn->op == TERN_TAPE_EQUAL || insn->op == TERN_TAPE_CAST || insn->op == TERN_TAPE_BITCAST)
+    if (insn->op == TERN_TAPE_LESS || insn->op == TERN_TAPE_EQUAL || insn->op == TERN_TAPE_CAST ||
+        insn->op == TERN_TAPE_BITCAST)
         tern_text_add(text, " from %s", dtype_name(insn->from));
     if (insn->op == TERN_TAPE_CONST) {
         float value;
         memcpy(&value, &insn->imm, sizeof value);
-        if (insn->type == TERN_F32) tern_text_add(text, " %.9g", (double)value);
-        else tern_text_add(text, " %u", insn->imm);
+        if (insn->type == TERN_F32)
+            tern_text_add(text, " %.9g", (double)value);
+        else
+            tern_text_add(text, " %u", insn->imm);
     }
     if (insn->op == TERN_TAPE_PHILOX) tern_text_add(text, " label word %u", insn->imm);
     for (uint32_t k = 0; k < tern_tape_operands((tern_tape_op)insn->op); k++)
@@ -76,13 +86,16 @@ static void print_insn(tern_text *text, const tern_tape *tape, uint32_t i) {
     tern_text_add(text, "\n");
 }
 
-char *tern_tape_print(const tern_tape *tape) {
+char *tern_tape_print(const tern_tape *tape)
+{
     tern_text text = {0};
-    tern_text_add(&text, "tape: %u outer + %u inner dims, %u phases", tape->outer_count, tape->dim_count - tape->outer_count, tape->phase_count);
+    tern_text_add(&text, "tape: %u outer + %u inner dims, %u phases", tape->outer_count,
+                  tape->dim_count - tape->outer_count, tape->phase_count);
     if (tape->chunk_rows != 0) tern_text_add(&text, ", chunks of %u rows", tape->chunk_rows);
     tern_text_add(&text, "\n");
     for (uint32_t i = 0; i < tape->tensor_count; i++)
-        tern_text_add(&text, "  t%u %s%s%s\n", i, dtype_name(tape->tensors[i].dtype), tape->tensors[i].mode & TERN_ACCESS_READ ? " read" : "",
+        tern_text_add(&text, "  t%u %s%s%s\n", i, dtype_name(tape->tensors[i].dtype),
+                      tape->tensors[i].mode & TERN_ACCESS_READ ? " read" : "",
                       tape->tensors[i].mode & TERN_ACCESS_WRITE ? " write" : "");
     for (uint32_t i = 0; i < tape->insn_count; i++) {
         const tern_tape_insn *insn = &tape->insn[i];

@@ -10,53 +10,68 @@
  *     rows           one thread per row where rows are short, where neighbouring rows are neighbours in memory (column
  *                    combines), or where there is nothing to reduce; else one group per row
  *
- * Invariant: a chosen variant fits max_group_size and shared_bytes, its tiles divide, and its groups fit max_groups. */
+ *     loops          no form whose loops a device with max_loop_turns would stop
+ *
+ * Invariant: a chosen variant fits max_group_size, shared_bytes and max_loop_turns, its tiles divide, and its groups fit max_groups. */
 #include <stdio.h>
 
 #include "core/base/status.h"
 #include "core/kernel/lowered.h"
 #include "core/kernel/render_text.h"
+#include "core/kernel/turns.h"
 
 #define SHORT_ROW 32u /* elements; below this a group per row leaves most of its threads idle */
 
-static uint32_t power_of_two_below(uint32_t value) {
+static uint32_t power_of_two_below(uint32_t value)
+{
     uint32_t power = 1;
     while (power <= value / 2) power *= 2;
     return power;
 }
 
-static uint32_t group_limit(const tern_device_info *info, uint32_t wanted) {
+static uint32_t group_limit(const tern_device_info *info, uint32_t wanted)
+{
     uint32_t limit = info->max_group_size == 0 ? 1 : power_of_two_below(info->max_group_size);
     return wanted < limit ? wanted : limit;
 }
 
-static bool has_register_tiles(const tern_device_info *info) {
+/* Whether the device would stop the loops of the variant chosen so far. */
+static bool turns_too_often(const tern_kernel_desc *desc, const tern_device_info *info, const uint32_t *words)
+{
+    return info->max_loop_turns != 0 && tern_variant_turns(desc, words) >= info->max_loop_turns;
+}
+
+static bool has_register_tiles(const tern_device_info *info)
+{
     return (info->features & TERN_FEATURE_REGISTER_TILES) != 0;
 }
 
 /* One lane: the device runs a work-item per hardware thread, so a work-item must hold the vectors itself. */
-static bool has_one_lane(const tern_device_info *info) {
-    return has_register_tiles(info) && info->subgroup_max <= 1;
-}
+static bool has_one_lane(const tern_device_info *info) { return has_register_tiles(info) && info->subgroup_max <= 1; }
 
 /* -------------------------------------------------------------------- tape */
 
-static uint64_t extent(const uint32_t *words, uint32_t first, uint32_t end) {
+static uint64_t extent(const uint32_t *words, uint32_t first, uint32_t end)
+{
     uint64_t product = 1;
     for (uint32_t d = first; d < end; d++) product *= words[d];
     return product;
 }
 
-static bool is_elementwise(const tern_tape *tape) {
-    return tape->outer_count == 0 && tape->phase_count == 1 && tape->chunk_rows == 0 && tern_render_tape_arrays(tape) == 0;
+static bool is_elementwise(const tern_tape *tape)
+{
+    return tape->outer_count == 0 && tape->phase_count == 1 && tape->chunk_rows == 0 &&
+           tern_render_tape_arrays(tape) == 0;
 }
 
-static bool has_column_rows(const tern_tape *tape) {
+static bool has_column_rows(const tern_tape *tape)
+{
     return tape->chunk_rows != 0 && (tape->phase_count > 1 || tern_render_tape_arrays(tape) > 0);
 }
 
 /* Loads whose inner neighbours are far apart but whose outer neighbours touch: a thread per row then reads in step. */
-static bool rows_are_neighbours(const tern_tape *tape) {
+static bool rows_are_neighbours(const tern_tape *tape)
+{
     uint32_t touching = 0, others = 0;
     if (tape->outer_count == 0 || tape->dim_count == tape->outer_count) return false;
     for (uint32_t i = 0; i < tape->insn_count; i++) {
@@ -64,49 +79,70 @@ static bool rows_are_neighbours(const tern_tape *tape) {
         if (insn->op != TERN_TAPE_LOAD || !insn->body) continue;
         const tern_tape_access *access = &tape->access[insn->access];
         tern_tape_stride inner = access->stride[tape->dim_count - 1], outer = access->stride[tape->outer_count - 1];
-        if (inner.coef != 0 && (inner.dims != 0 || inner.coef != 1) && outer.coef == 1 && outer.dims == 0) touching++;
-        else if (inner.coef != 0) others++;
+        if (inner.coef != 0 && (inner.dims != 0 || inner.coef != 1) && outer.coef == 1 && outer.dims == 0)
+            touching++;
+        else if (inner.coef != 0)
+            others++;
     }
     return touching > others;
 }
 
-static bool bodies_are_empty(const tern_tape *tape) {
+static bool bodies_are_empty(const tern_tape *tape)
+{
     for (uint32_t i = 0; i < tape->insn_count; i++)
         if (tape->insn[i].body) return false;
     return true;
 }
 
-/* One work-item per hardware thread: it takes a long span or a row in blocks of as many elements as vectors are wide. */
-static void choose_alone(tern_variant *v, const tern_tape *tape) {
+/* CPU-like devices: a thread takes a long span, or a row, alone. With one lane it walks the row in blocks of as many
+ * elements as vectors are wide; with more, a sub-group's rows go in step (measured on lavapipe: 2 to 4 times faster
+ * than a group per row, whose barriers cost more than its neighbouring loads save). */
+static void choose_alone(tern_variant *v, const tern_device_info *info, const tern_tape *tape)
+{
     v->row_per_thread = true;
-    v->group[0] = 1;
-    v->thread_n = is_elementwise(tape) ? 1024 : 16;
+    if (has_one_lane(info)) {
+        v->group[0] = 1;
+        v->thread_n = is_elementwise(tape) ? 1024 : 16;
+    } else if (is_elementwise(tape)) {
+        v->thread_n = 16;
+    } else {
+        v->group[0] = group_limit(info, power_of_two_below(info->subgroup_max));
+    }
 }
 
-static void choose_tape(tern_kernel_desc *desc, const tern_device_info *info, const uint32_t *words) {
+static void choose_tape(tern_kernel_desc *desc, const tern_device_info *info, const uint32_t *words)
+{
     const tern_tape *tape = &desc->tape;
     tern_variant *v = &desc->variant;
     bool spans = is_elementwise(tape), chunks = tape->chunk_rows != 0, both = has_column_rows(tape);
     bool neighbours = rows_are_neighbours(tape) && !chunks;
     v->group[0] = group_limit(info, has_register_tiles(info) ? 64 : 256);
     v->thread_n = 1;
-    if (has_one_lane(info) && !neighbours && (!chunks || both)) {
-        choose_alone(v, tape);
+    if (has_register_tiles(info) && !neighbours && (!chunks || both)) {
+        const tern_variant group = *v;
+        choose_alone(v, info, tape);
+        if (turns_too_often(desc, info, words)) *v = group;
     } else if (spans) {
-        v->row_per_thread = has_register_tiles(info);
-        v->thread_n = has_register_tiles(info) ? 16 : 4;
+        v->thread_n = 4;
     } else if (!chunks) {
-        v->row_per_thread = bodies_are_empty(tape) || neighbours || extent(words, tape->outer_count, tape->dim_count) < SHORT_ROW;
+        v->row_per_thread =
+            bodies_are_empty(tape) || neighbours || extent(words, tape->outer_count, tape->dim_count) < SHORT_ROW;
     }
     if (!v->row_per_thread && !spans) v->shared_bytes = 4 * v->group[0] * tern_render_tape_arrays(tape);
-    snprintf(v->name, sizeof v->name, "tape_%s%s_%ux%u", spans ? "elementwise" : both ? "column_row" : chunks ? "column" : "row",
+    snprintf(v->name, sizeof v->name, "tape_%s%s_%ux%u",
+             spans    ? "elementwise"
+             : both   ? "column_row"
+             : chunks ? "column"
+                      : "row",
              v->row_per_thread ? "_alone" : "", v->group[0], v->thread_n);
 }
 
-static uint64_t tape_groups(const tern_kernel_desc *desc, const uint32_t *words) {
+static uint64_t tape_groups(const tern_kernel_desc *desc, const uint32_t *words)
+{
     const tern_tape *tape = &desc->tape;
     const tern_variant *v = &desc->variant;
-    uint64_t size = v->group[0], rows = extent(words, 0, tape->outer_count), length = extent(words, tape->outer_count, tape->dim_count);
+    uint64_t size = v->group[0], rows = extent(words, 0, tape->outer_count),
+             length = extent(words, tape->outer_count, tape->dim_count);
     if (tape->chunk_rows != 0) {
         uint64_t chunks = (rows + tape->chunk_rows - 1) / tape->chunk_rows;
         if (has_column_rows(tape)) return v->row_per_thread ? (chunks + size - 1) / size : chunks;
@@ -118,39 +154,51 @@ static uint64_t tape_groups(const tern_kernel_desc *desc, const uint32_t *words)
 
 /* ------------------------------------------------------------------ matmul */
 
-static uint64_t tiles(uint32_t extent_, uint32_t tile) {
-    return ((uint64_t)extent_ + tile - 1) / tile;
-}
+static uint64_t tiles(uint32_t extent_, uint32_t tile) { return ((uint64_t)extent_ + tile - 1) / tile; }
 
 /* Tile shapes, largest first; the first whose group and shared memory fit is taken. */
-static const struct matmul_shape { uint32_t tile_m, tile_n, tile_k, thread_m, thread_n; } shared_shapes[] = {
-    {128, 128, 16, 8, 8}, {64, 64, 16, 4, 4}, {32, 32, 16, 4, 4}, {16, 16, 16, 4, 4},
-}, register_shape = {64, 64, 1, 8, 8}, packed_shape = {64, 64, 64, 4, 64};
+static const struct matmul_shape {
+    uint32_t tile_m, tile_n, tile_k, thread_m, thread_n;
+} shared_shapes[] =
+    {
+        {128, 128, 16, 8, 8},
+        {64, 64, 16, 4, 4},
+        {32, 32, 16, 4, 4},
+        {16, 16, 16, 4, 4},
+},
+  register_shape = {64, 64, 1, 8, 8}, packed_shape = {64, 64, 64, 4, 64};
 
-static uint32_t matmul_group(const struct matmul_shape *s) {
+static uint32_t matmul_group(const struct matmul_shape *s)
+{
     return s->tile_m / s->thread_m * (s->tile_n / s->thread_n);
 }
 
-static uint32_t matmul_shared_bytes(const struct matmul_shape *s) {
+static uint32_t matmul_shared_bytes(const struct matmul_shape *s)
+{
     return 4 * s->tile_k * (s->tile_m + 1 + s->tile_n + 1);
 }
 
-static const struct matmul_shape *matmul_shape_for(const tern_device_info *info, const uint32_t *words) {
+static const struct matmul_shape *matmul_shape_for(const tern_device_info *info, const uint32_t *words)
+{
     if (has_one_lane(info)) return &packed_shape;
-    if (has_register_tiles(info) && matmul_group(&register_shape) <= info->max_group_size) return &register_shape;
+    const bool short_enough = info->max_loop_turns == 0 || words[TERN_WORD_K] + 1024u < info->max_loop_turns;
+    if (has_register_tiles(info) && short_enough && matmul_group(&register_shape) <= info->max_group_size)
+        return &register_shape;
     const struct matmul_shape *shape = NULL;
     for (size_t i = 0; i < sizeof shared_shapes / sizeof *shared_shapes; i++) {
         const struct matmul_shape *s = &shared_shapes[i];
         if (matmul_group(s) > info->max_group_size || matmul_shared_bytes(s) > info->shared_bytes) continue;
         shape = s;
         /* A large tile pays only when there are enough of them to fill the device. */
-        uint64_t groups = words[TERN_WORD_BATCH] * tiles(words[TERN_WORD_M], s->tile_m) * tiles(words[TERN_WORD_N], s->tile_n);
+        uint64_t groups =
+            words[TERN_WORD_BATCH] * tiles(words[TERN_WORD_M], s->tile_m) * tiles(words[TERN_WORD_N], s->tile_n);
         if (s->tile_m <= 64 || groups >= 4 * (uint64_t)info->threads) break;
     }
     return shape != NULL ? shape : &shared_shapes[sizeof shared_shapes / sizeof *shared_shapes - 1];
 }
 
-static void choose_matmul(tern_kernel_desc *desc, const tern_device_info *info, const uint32_t *words) {
+static void choose_matmul(tern_kernel_desc *desc, const tern_device_info *info, const uint32_t *words)
+{
     const struct matmul_shape *s = matmul_shape_for(info, words);
     tern_variant *v = &desc->variant;
     v->group[0] = matmul_group(s);
@@ -162,25 +210,31 @@ static void choose_matmul(tern_kernel_desc *desc, const tern_device_info *info, 
     v->shared_form = s != &register_shape && s != &packed_shape;
     if (s == &packed_shape) v->group[0] = 1;
     if (v->shared_form) v->shared_bytes = matmul_shared_bytes(s);
-    snprintf(v->name, sizeof v->name, "matmul_%ux%ux%u_%ux%u_%s", s->tile_m, s->tile_n, s->tile_k, s->thread_m, s->thread_n,
-             v->shared_form ? "shared" : s == &packed_shape ? "packed" : "register");
+    snprintf(v->name, sizeof v->name, "matmul_%ux%ux%u_%ux%u_%s", s->tile_m, s->tile_n, s->tile_k, s->thread_m,
+             s->thread_n,
+             v->shared_form       ? "shared"
+             : s == &packed_shape ? "packed"
+                                  : "register");
 }
 
 /* --------------------------------------------------------------- attention */
 
 #define ATTENTION_LANES 8u /* threads across a key tile */
 
-static uint32_t attention_shared_bytes(const tern_variant *v) {
+static uint32_t attention_shared_bytes(const tern_variant *v)
+{
     return 4 * (v->tile_k * (v->tile_m + 1 + v->tile_n + 1) + v->tile_n * (v->tile_m + 1));
 }
 
-static uint32_t staged_dims(uint32_t head_dim) {
+static uint32_t staged_dims(uint32_t head_dim)
+{
     uint32_t whole = (head_dim + ATTENTION_LANES - 1) / ATTENTION_LANES * ATTENTION_LANES;
     return whole < 32 ? whole : 32;
 }
 
 /* The largest group whose tiles fit shared memory; long heads take fewer rows per thread, for the registers. */
-static void choose_attention(tern_kernel_desc *desc, const tern_device_info *info) {
+static void choose_attention(tern_kernel_desc *desc, const tern_device_info *info)
+{
     tern_variant *v = &desc->variant;
     if (has_one_lane(info)) {
         v->tile_m = v->tile_n = v->thread_n = 32;
@@ -199,33 +253,44 @@ static void choose_attention(tern_kernel_desc *desc, const tern_device_info *inf
         v->shared_bytes = attention_shared_bytes(v);
         if (v->shared_bytes <= info->shared_bytes || size <= ATTENTION_LANES) break;
     }
-    snprintf(v->name, sizeof v->name, "attention_%ux%ux%u_%ux%u_shared", v->tile_m, v->tile_n, v->tile_k, v->thread_m, v->thread_n);
+    snprintf(v->name, sizeof v->name, "attention_%ux%ux%u_%ux%u_shared", v->tile_m, v->tile_n, v->tile_k, v->thread_m,
+             v->thread_n);
 }
 
-static uint64_t attention_groups(const tern_kernel_desc *desc, const uint32_t *words) {
+static uint64_t attention_groups(const tern_kernel_desc *desc, const uint32_t *words)
+{
     uint32_t rows = words[desc->kind == TERN_KERNEL_ATTENTION_DKV ? TERN_WORD_TK : TERN_WORD_TQ];
     return (uint64_t)words[TERN_WORD_B] * words[TERN_WORD_H] * tiles(rows, desc->variant.tile_m);
 }
 
-static void choose_scatter(tern_kernel_desc *desc, const tern_device_info *info) {
+static void choose_scatter(tern_kernel_desc *desc, const tern_device_info *info)
+{
     desc->variant.group[0] = group_limit(info, has_register_tiles(info) ? 64 : 256);
-    snprintf(desc->variant.name, sizeof desc->variant.name, "scatter_add_%s_%u", desc->sorted ? "sorted" : "unsorted", desc->variant.group[0]);
+    snprintf(desc->variant.name, sizeof desc->variant.name, "scatter_add_%s_%u", desc->sorted ? "sorted" : "unsorted",
+             desc->variant.group[0]);
 }
 
 /* ------------------------------------------------------------------ choice */
 
-static tern_status check_variant(const tern_kernel_desc *desc, const tern_device_info *info) {
+static tern_status check_variant(const tern_kernel_desc *desc, const tern_device_info *info, const uint32_t *words)
+{
     const tern_variant *v = &desc->variant;
+    if (turns_too_often(desc, info, words))
+        return tern_error(TERN_ERROR_UNSUPPORTED,
+                          "kernel \"%s\" loops about %llu times in one thread; device \"%s\" stops loops after %u without an "
+                          "error; use smaller sizes or another device",
+                          desc->label, (unsigned long long)tern_variant_turns(desc, words), info->name, info->max_loop_turns);
     if (v->group[0] * v->group[1] * v->group[2] > info->max_group_size)
-        return tern_error(TERN_ERROR_UNSUPPORTED, "variant %s needs %u threads in a group; device \"%s\" allows %u", v->name,
-                          v->group[0] * v->group[1] * v->group[2], info->name, info->max_group_size);
+        return tern_error(TERN_ERROR_UNSUPPORTED, "variant %s needs %u threads in a group; device \"%s\" allows %u",
+                          v->name, v->group[0] * v->group[1] * v->group[2], info->name, info->max_group_size);
     if (v->shared_bytes > info->shared_bytes)
-        return tern_error(TERN_ERROR_UNSUPPORTED, "variant %s needs %u bytes of shared memory; device \"%s\" has %u", v->name, v->shared_bytes, info->name,
-                          info->shared_bytes);
+        return tern_error(TERN_ERROR_UNSUPPORTED, "variant %s needs %u bytes of shared memory; device \"%s\" has %u",
+                          v->name, v->shared_bytes, info->name, info->shared_bytes);
     return TERN_OK;
 }
 
-tern_status tern_variant_choose(tern_kernel_desc *desc, const tern_device_info *info, const uint32_t *words) {
+tern_status tern_variant_choose(tern_kernel_desc *desc, const tern_device_info *info, const uint32_t *words)
+{
     desc->variant = (tern_variant){.group = {1, 1, 1}};
     desc->render = tern_render;
     switch (desc->kind) {
@@ -235,17 +300,22 @@ tern_status tern_variant_choose(tern_kernel_desc *desc, const tern_device_info *
     case TERN_KERNEL_ATTENTION_DQ:
     case TERN_KERNEL_ATTENTION_DKV: choose_attention(desc, info); break;
     case TERN_KERNEL_SCATTER_ADD: choose_scatter(desc, info); break;
-    default: return tern_error(TERN_ERROR_INTERNAL, "kernel \"%s\" has kind %d, which is none", desc->label, (int)desc->kind);
+    default:
+        return tern_error(TERN_ERROR_INTERNAL, "kernel \"%s\" has kind %d, which is none", desc->label,
+                          (int)desc->kind);
     }
-    return check_variant(desc, info);
+    return check_variant(desc, info, words);
 }
 
-tern_status tern_variant_groups(const tern_kernel_desc *desc, const tern_device_info *info, const uint32_t *words, uint32_t out_groups[3]) {
+tern_status tern_variant_groups(const tern_kernel_desc *desc, const tern_device_info *info, const uint32_t *words,
+                                uint32_t out_groups[3])
+{
     uint64_t count = 0;
     switch (desc->kind) {
     case TERN_KERNEL_TAPE: count = tape_groups(desc, words); break;
     case TERN_KERNEL_MATMUL:
-        count = words[TERN_WORD_BATCH] * tiles(words[TERN_WORD_M], desc->variant.tile_m) * tiles(words[TERN_WORD_N], desc->variant.tile_n);
+        count = words[TERN_WORD_BATCH] * tiles(words[TERN_WORD_M], desc->variant.tile_m) *
+                tiles(words[TERN_WORD_N], desc->variant.tile_n);
         break;
     case TERN_KERNEL_ATTENTION:
     case TERN_KERNEL_ATTENTION_DQ:
@@ -256,8 +326,8 @@ tern_status tern_variant_groups(const tern_kernel_desc *desc, const tern_device_
     uint64_t x = info->max_groups[0] == 0 ? count : info->max_groups[0];
     uint64_t y = (count + x - 1) / x;
     if (count == 0 || y > (info->max_groups[1] == 0 ? 1 : info->max_groups[1]) || count > UINT32_MAX)
-        return tern_error(TERN_ERROR_UNSUPPORTED, "kernel \"%s\" needs %llu groups; device \"%s\" takes 1 to %u x %u", desc->label,
-                          (unsigned long long)count, info->name, info->max_groups[0], info->max_groups[1]);
+        return tern_error(TERN_ERROR_UNSUPPORTED, "kernel \"%s\" needs %llu groups; device \"%s\" takes 1 to %u x %u",
+                          desc->label, (unsigned long long)count, info->name, info->max_groups[0], info->max_groups[1]);
     out_groups[0] = (uint32_t)((count + y - 1) / y); /* x * y >= count; kernels drop the groups beyond it */
     out_groups[1] = (uint32_t)y;
     out_groups[2] = 1;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* opencl.h - the kernel language in OpenCL C 1.2 (and Level Zero through SPIR-V). docs/kernel-language.md explains the words.
+/* opencl.h - the kernel language in OpenCL C 1.2 (and Level Zero through SPIR-V). docs/kernel-language.md explains
+ * the words.
  *
  * The renderer prints ARGUMENTS and GROUP_SIZE before this text. No build option may relax the arithmetic: fast maths
  * folds NaN tests away. */

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* train.c - `tern train`: options, the loop, and what an interruption does.
+ *
+ *     options ── device ── trainer ── folder ── steps ... ── validation ── save
+ *                                       ^ nothing is written before everything that can be refused has been
+ *
+ * A step's report comes one step late (train/step.h), so what was validated after a step waits for its report. What it
+ * is not: it computes nothing; what it prints is train_progress.c's. */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/base/time.h"
+#include "core/cli/train_options.h"
+#include "core/cli/train_progress.h"
+
+#define VAL_BATCHES       20u  /* of a validation during the run: a look, not a measurement */
+#define FINAL_VAL_BATCHES 200u /* of the one at the end */
+#define SMALL_FILES_BYTES 1048576u /* config.json, run.json and the metrics */
+#define OPTION_COUNT      26
+
+typedef struct train_command {
+    tern_cli_device device;
+    tern_cli_model model;
+    const char *data, *out, *limits;
+    int64_t steps, warmup, seed, log_every, eval_every, save_every;
+    double lr, min_lr, clip, weight_decay, val_split;
+    bool json;
+    tern_cli_option options[OPTION_COUNT];
+    tern_cli_usage usage;
+    tern_gpt2_options shape;
+    char *flags; /* as JSON, for run.json */
+} train_command;
+
+typedef struct train_run {
+    tern_device *device;
+    tern_trainer *trainer;
+    tern_progress progress;
+    double val;        /* of the latest validated step, until its report comes; NaN: none */
+    uint64_t val_step; /* that step, from 1 */
+    uint64_t reported;
+} train_run;
+
+/* ------------------------------------------------------------------ signals */
+
+static volatile sig_atomic_t stop_signal; /* 0: go on */
+
+static void on_signal(int number) { stop_signal = number; }
+
+/* The first signal ends the run in order, a second one at once. */
+static void catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    sigemptyset(&action.sa_mask);
+    stop_signal = 0;
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* ------------------------------------------------------------------ options */
+
+static void fill_options(train_command *c)
+{
+    const tern_cli_option options[OPTION_COUNT - TERN_CLI_MODEL_OPTION_COUNT] = {
+        {"data", TERN_CLI_TEXT, &c->data, "PATH", 0, 0, "a text file, or a folder whose text files are read"},
+        {"out", TERN_CLI_TEXT, &c->out, "FOLDER", 0, 0, "a new folder for weights and metrics; without it nothing is kept"},
+        {"steps", TERN_CLI_INTEGER, &c->steps, "N", 1, 1e9, "optimizer steps"},
+        {"lr", TERN_CLI_REAL, &c->lr, "X", 1e-12, 1000, "highest learning rate"},
+        {"min-lr", TERN_CLI_REAL, &c->min_lr, "X", 0, 1000, "learning rate at the end (default a tenth of --lr)"},
+        {"warmup", TERN_CLI_INTEGER, &c->warmup, "N", 0, 1e9,
+         "steps until the highest learning rate (default a tenth of --steps, at most 100)"},
+        {"clip", TERN_CLI_REAL, &c->clip, "X", 0, 1e6, "largest norm of the gradient, 0: any"},
+        {"weight-decay", TERN_CLI_REAL, &c->weight_decay, "X", 0, 1000, "AdamW's decay, of matrices only"},
+        {"seed", TERN_CLI_INTEGER, &c->seed, "N", 0, 9007199254740992.0, "of the weights, the order of the data, dropout"},
+        {"val-split", TERN_CLI_REAL, &c->val_split, "X", 0, 0.9, "fraction of the data held out, its end; 0: none"},
+        {"log-every", TERN_CLI_INTEGER, &c->log_every, "N", 1, 1e9, "steps between lines"},
+        {"eval-every", TERN_CLI_INTEGER, &c->eval_every, "N", 0, 1e9, "steps between validations, 0: at the end only"},
+        {"save-every", TERN_CLI_INTEGER, &c->save_every, "N", 0, 1e9, "steps between saves, 0: at the end only"},
+        {"json", TERN_CLI_FLAG, &c->json, NULL, 0, 0, "one JSON object per logged step on stdout, and a last one"},
+        {"limits", TERN_CLI_TEXT, &c->limits, "PROFILE", 0, 0,
+         "believe no more of the device than lavapipe, arc-a770, rtx-3090, rtx-4090, a100 or a JSON file says"},
+        TERN_CLI_DEVICE_OPTIONS(&c->device),
+    };
+    tern_cli_model_options(&c->model, c->options);
+    memcpy(c->options + TERN_CLI_MODEL_OPTION_COUNT, options, sizeof options);
+    c->usage = (tern_cli_usage){"train", NULL,
+                                "Trains a GPT on text, its bytes being the tokens. Progress goes to stderr. Ctrl-C finishes "
+                                "the step, saves and exits with 130.",
+                                c->options, OPTION_COUNT};
+}
+
+static int parse(train_command *c, int argc, char **argv)
+{
+    *c = (train_command){.device = TERN_CLI_DEVICE_DEFAULTS,
+                         .steps = 1000, .warmup = TERN_CLI_UNSET, .seed = 1, .log_every = 10, .eval_every = 250,
+                         .lr = 1e-3, .min_lr = NAN, .clip = 1, .weight_decay = 0.1, .val_split = 0.1};
+    fill_options(c);
+    int code = tern_cli_model_parse(&c->usage, &c->model, argc, argv);
+    if (code != TERN_CLI_GO) return code;
+    if (!c->data) return tern_cli_misuse("train: there are no data; give --data FILE or --data FOLDER");
+    if (isnan(c->min_lr)) c->min_lr = c->lr / 10;
+    if (c->min_lr > c->lr)
+        return tern_cli_misuse("train: --min-lr is %g; it must not be above --lr, which is %g", c->min_lr, c->lr);
+    if (c->warmup == TERN_CLI_UNSET) c->warmup = c->steps / 10 < 100 ? c->steps / 10 : 100;
+    code = tern_cli_model_get(&c->model, &c->shape);
+    if (code != TERN_CLI_GO) return code;
+    c->model.heads = c->shape.heads;
+    c->flags = tern_cli_options_json(&c->usage);
+    return c->flags ? TERN_CLI_GO : tern_cli_fail(tern_error_memory("the list of flags", 1024));
+}
+
+/* -------------------------------------------------------------------- start */
+
+/* A folder that cannot be used is better refused before a minute of building; one that is not there is made later. */
+static tern_status look_at_folder(const char *out)
+{
+    struct stat info;
+    return out && stat(out, &info) == 0 ? tern_run_prepare(out, 0) : TERN_OK;
+}
+
+static tern_status create_trainer(const train_command *c, train_run *run)
+{
+    tern_status status;
+    tern_train_options options;
+    tern_train_options_init(&options);
+    TERN_TRY(look_at_folder(c->out));
+    TERN_TRY(tern_cli_open_limited(&c->device, c->limits, false, &run->device, &options.plan));
+    options.model = c->shape;
+    options.data_paths = &c->data;
+    options.data_count = 1;
+    options.val_split = c->val_split;
+    options.seed = (uint64_t)c->seed;
+    options.schedule = (tern_schedule){
+        .lr = c->lr, .min_lr = c->min_lr, .warmup = (uint64_t)c->warmup, .steps = (uint64_t)c->steps};
+    options.adamw.weight_decay = c->weight_decay;
+    options.adamw.clip = c->clip;
+    TERN_TRY(tern_trainer_create(run->device, &options, &run->trainer));
+fail:
+    return status;
+}
+
+static uint64_t device_bytes(const train_run *run, const tern_train_info *info)
+{
+    const tern_backend *backend = run->device->backend;
+    return backend->allocated_bytes ? backend->allocated_bytes(run->device->handle) : info->memory.total;
+}
+
+static void say_what(const train_command *c, const train_run *run, const tern_train_info *info, double seconds)
+{
+    char parameters[24], text[24], held_out[24];
+    const tern_gpt2_options *s = &c->shape;
+    fprintf(stderr,
+            "model   %s parameters: %u layers, width %u, %u heads, vocabulary %u\n"
+            "data    %s to train on, %s held out, from %u files (%u binary files skipped)\n"
+            "step    %llu tokens: %u windows of %u\n"
+            "device  %s, built in %.1f s\n",
+            tern_cli_count(info->parameters, parameters), s->layers, s->width, s->heads, s->vocab,
+            tern_cli_bytes(info->train_bytes, text), tern_cli_bytes(info->val_bytes, held_out), info->file_count,
+            info->skipped_count, (unsigned long long)info->tokens_per_step, s->batch, s->context,
+            tern_device_name(run->device), seconds);
+}
+
+static tern_status start(const train_command *c, train_run *run)
+{
+    tern_status status;
+    tern_train_info info;
+    const uint64_t begin = tern_time_ns();
+    TERN_TRY(create_trainer(c, run));
+    tern_trainer_info(run->trainer, &info);
+    if (c->out) TERN_TRY(tern_run_prepare(c->out, info.memory.weights + SMALL_FILES_BYTES));
+    run->progress = (tern_progress){.out = c->out,
+                                    .json = c->json,
+                                    .steps = (uint64_t)c->steps,
+                                    .tokens_per_step = info.tokens_per_step,
+                                    .ln_vocab = log(c->shape.vocab),
+                                    .peak_bytes = device_bytes(run, &info),
+                                    .budget_bytes = info.memory.budget};
+    run->val = NAN;
+    say_what(c, run, &info, (double)(tern_time_ns() - begin) * 1e-9);
+    tern_progress_start(&run->progress);
+fail:
+    return status;
+}
+
+/* --------------------------------------------------------------------- loop */
+
+static bool is_due(int64_t every, uint64_t step) { return every > 0 && step % (uint64_t)every == 0; }
+
+/* Reports come once per step, in order; the first call and a repeated one have nothing new. */
+static tern_status take_report(const train_command *c, train_run *run, const tern_step_report *report)
+{
+    const uint64_t step = report->attempt + 1;
+    if (!report->valid || step <= run->reported) return TERN_OK;
+    run->reported = step;
+    const double val = run->val_step == step ? run->val : NAN;
+    const bool log = step == 1 || step == (uint64_t)c->steps || is_due(c->log_every, step);
+    return tern_progress_step(&run->progress, report, val, log);
+}
+
+static tern_status validate(const train_command *c, train_run *run, uint32_t batches, uint64_t *out_tokens)
+{
+    tern_status status = TERN_OK;
+    run->val = NAN;
+    *out_tokens = 0;
+    if (c->val_split <= 0) return TERN_OK;
+    const uint64_t begin = tern_time_ns();
+    TERN_TRY(tern_trainer_evaluate(run->trainer, batches, &run->val, out_tokens));
+    tern_progress_pause(&run->progress, tern_time_ns() - begin);
+fail:
+    return status;
+}
+
+static tern_status save(const train_command *c, train_run *run)
+{
+    if (!c->out) return TERN_OK;
+    const uint64_t begin = tern_time_ns();
+    tern_status status = tern_trainer_save(run->trainer, c->out, c->flags);
+    tern_progress_pause(&run->progress, tern_time_ns() - begin);
+    return status;
+}
+
+static tern_status loop(const train_command *c, train_run *run)
+{
+    tern_status status = TERN_OK;
+    tern_step_report report;
+    uint64_t tokens;
+    for (uint64_t step = 1; step <= (uint64_t)c->steps && !stop_signal; step++) {
+        const bool last = step == (uint64_t)c->steps;
+        TERN_TRY(tern_trainer_step(run->trainer, &report));
+        TERN_TRY(take_report(c, run, &report));
+        if (!last && is_due(c->eval_every, step)) {
+            TERN_TRY(validate(c, run, VAL_BATCHES, &tokens));
+            run->val_step = step;
+        }
+        if (!last && is_due(c->save_every, step)) TERN_TRY(save(c, run));
+    }
+    TERN_TRY(tern_trainer_finish(run->trainer, &report));
+    TERN_TRY(take_report(c, run, &report));
+fail:
+    return status;
+}
+
+static tern_status end(const train_command *c, train_run *run)
+{
+    tern_status status;
+    uint64_t tokens = 0;
+    if (stop_signal)
+        tern_progress_say(&run->progress, "tern: stopped by a signal after step %llu",
+                          (unsigned long long)run->reported);
+    TERN_TRY(save(c, run)); /* before the validation: a second signal must not cost the weights */
+    run->val = NAN;
+    if (!stop_signal) TERN_TRY(validate(c, run, FINAL_VAL_BATCHES, &tokens));
+    TERN_TRY(tern_progress_end(&run->progress, run->val, tokens, stop_signal != 0));
+    if (c->out)
+        tern_progress_say(&run->progress, "saved in %s; try: tern sample %s --prompt \"The \"", c->out, c->out);
+    else
+        tern_progress_say(&run->progress, "nothing was saved, as no --out was given");
+fail:
+    return status;
+}
+
+int tern_cli_train(int argc, char **argv)
+{
+    tern_status status = TERN_OK;
+    train_command command;
+    train_run run = {0};
+    int code = parse(&command, argc, argv);
+    if (code == TERN_CLI_GO) {
+        catch_signals();
+        TERN_TRY(start(&command, &run));
+        TERN_TRY(loop(&command, &run));
+        TERN_TRY(end(&command, &run));
+        code = stop_signal ? 128 + (int)stop_signal : TERN_CLI_OK; /* 130 after Ctrl-C, as shells have it */
+    }
+fail:
+    if (run.progress.live) fputc('\n', stderr);
+    if (status < 0) code = tern_cli_fail(status);
+    tern_trainer_destroy(run.trainer);
+    tern_device_close(run.device);
+    free(command.flags);
+    return code;
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* train_progress.c - lines and objects; train_progress.h has the picture. */
+#include "core/cli/train_progress.h"
+
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/time.h"
+#include "core/cli/cli.h"
+
+#define LIVE_NS     100000000u /* the live line moves at most ten times a second */
+#define CLEAR_TO_END "\033[K"
+
+void tern_progress_start(tern_progress *p)
+{
+    p->terminal = isatty(STDERR_FILENO) == 1;
+    p->start_ns = p->mark_ns = tern_time_ns();
+}
+
+void tern_progress_pause(tern_progress *p, uint64_t ns)
+{
+    p->pause_ns += ns;
+    p->all_pause_ns += ns;
+}
+
+double tern_progress_train_loss(const tern_progress *p)
+{
+    const uint64_t count = p->done < TERN_PROGRESS_RECENT ? p->done : TERN_PROGRESS_RECENT;
+    double sum = 0;
+    for (uint64_t i = 0; i < count; i++) sum += p->recent[i];
+    return count ? sum / (double)count : NAN;
+}
+
+/* -------------------------------------------------------------------- lines */
+
+static void end_live(tern_progress *p)
+{
+    if (p->live) fputc('\n', stderr);
+    p->live = false;
+}
+
+void tern_progress_say(tern_progress *p, const char *format, ...)
+{
+    va_list arguments;
+    end_live(p);
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+}
+
+/* "1:02:03" or "2:03". */
+static void format_time(double seconds, char text[32])
+{
+    const uint64_t s = seconds > 0 && seconds < 1e9 ? (uint64_t)(seconds + 0.5) : 0;
+    const unsigned hours = (unsigned)(s / 3600), minutes = (unsigned)(s / 60 % 60), rest = (unsigned)(s % 60);
+    if (hours)
+        snprintf(text, 32, "%u:%02u:%02u", hours, minutes, rest);
+    else
+        snprintf(text, 32, "%u:%02u", minutes, rest);
+}
+
+static void show_line(tern_progress *p, const tern_step_report *r, double val, bool keep)
+{
+    char used[24], budget[24], eta[32], extra[64] = "", first[48] = "";
+    const uint64_t step = r->attempt + 1;
+    format_time((double)(p->steps > step ? p->steps - step : 0) * p->seconds_per_step, eta);
+    if (!isnan(val)) snprintf(extra, sizeof extra, "  val %.4f", val);
+    if (step == 1) snprintf(first, sizeof first, " (ln V %.4f)", p->ln_vocab);
+    fprintf(stderr, "%sstep %llu/%llu  loss %.4f%s%s  norm %.3g  lr %.2e  %.0f tokens/s  memory %s of %s  ETA %s%s%s",
+            p->terminal ? "\r" : "", (unsigned long long)step, (unsigned long long)p->steps, r->loss, first, extra,
+            r->norm, r->lr, (double)p->tokens_per_step / p->seconds_per_step, tern_cli_bytes(p->peak_bytes, used),
+            tern_cli_bytes(p->budget_bytes, budget), eta, r->skipped ? "  SKIPPED: gradient not finite" : "",
+            p->terminal ? CLEAR_TO_END : "\n");
+    p->live = p->terminal;
+    if (keep) end_live(p);
+    fflush(stderr);
+}
+
+/* --------------------------------------------------------------------- JSON */
+
+/* Takes the object; complete: every field was added. */
+static tern_status emit(const tern_progress *p, cJSON *json, bool complete)
+{
+    char *text = json && complete ? cJSON_PrintUnformatted(json) : NULL;
+    tern_status status = text ? TERN_OK : tern_error_memory("a line of metrics", 256);
+    if (text && p->json && (printf("%s\n", text) < 0 || fflush(stdout) != 0))
+        status = tern_error(TERN_ERROR_IO, "the metrics could not be written to stdout; is the disk full?");
+    if (status >= 0 && p->out) status = tern_run_append(p->out, text);
+    cJSON_free(text);
+    cJSON_Delete(json);
+    return status;
+}
+
+static bool add(cJSON *json, const char *name, double value)
+{
+    return json && cJSON_AddNumberToObject(json, name, value) != NULL; /* NaN is written as null */
+}
+
+static double elapsed(const tern_progress *p)
+{
+    return (double)(tern_time_ns() - p->start_ns - p->all_pause_ns) * 1e-9;
+}
+
+static tern_status emit_step(const tern_progress *p, const tern_step_report *r, double val)
+{
+    const double step = (double)(r->attempt + 1);
+    cJSON *json = cJSON_CreateObject();
+    bool complete = add(json, "step", step) && add(json, "loss", r->loss) &&
+                    add(json, "tokens", step * (double)p->tokens_per_step) &&
+                    add(json, "tokens_per_s", (double)p->tokens_per_step / p->seconds_per_step) &&
+                    add(json, "lr", r->lr) && add(json, "grad_norm", r->norm) &&
+                    add(json, "peak_bytes", (double)p->peak_bytes) && add(json, "skips", r->skips) &&
+                    add(json, "seconds", elapsed(p));
+    if (complete && !isnan(val)) complete = add(json, "val_loss", val);
+    return emit(p, json, complete);
+}
+
+tern_status tern_progress_step(tern_progress *p, const tern_step_report *r, double val, bool log)
+{
+    const uint64_t now = tern_time_ns(), step = r->attempt + 1;
+    p->recent[p->done++ % TERN_PROGRESS_RECENT] = r->loss;
+    const bool validated = !isnan(val);
+    if (!log && !validated && !r->skipped && (!p->terminal || now - p->mark_ns < LIVE_NS)) return TERN_OK;
+    const uint64_t spent = now - p->mark_ns > p->pause_ns ? now - p->mark_ns - p->pause_ns : 1;
+    p->seconds_per_step = (double)spent * 1e-9 / (double)(step - p->mark_step);
+    p->mark_ns = now;
+    p->mark_step = step;
+    p->pause_ns = 0;
+    show_line(p, r, val, validated || r->skipped || step == 1 || step == p->steps);
+    return log || validated ? emit_step(p, r, val) : TERN_OK;
+}
+
+tern_status tern_progress_end(tern_progress *p, double val, uint64_t val_tokens, bool interrupted)
+{
+    const double seconds = elapsed(p), tokens = (double)(p->done * p->tokens_per_step),
+                 train = tern_progress_train_loss(p);
+    cJSON *json = cJSON_CreateObject();
+    bool complete = add(json, "steps", (double)p->done) && add(json, "train_loss", train) && add(json, "val_loss", val) &&
+                    add(json, "val_tokens", (double)val_tokens) && add(json, "tokens", tokens) &&
+                    add(json, "tokens_per_s", seconds > 0 ? tokens / seconds : 0) &&
+                    add(json, "peak_bytes", (double)p->peak_bytes) && add(json, "seconds", seconds);
+    if (complete) complete = cJSON_AddBoolToObject(json, "interrupted", interrupted) != NULL;
+    end_live(p);
+    fprintf(stderr, "train_loss %.4f (mean of the last %d steps)", train,
+            p->done < TERN_PROGRESS_RECENT ? (int)p->done : TERN_PROGRESS_RECENT);
+    if (!isnan(val)) fprintf(stderr, "  val_loss %.4f (%llu held-out tokens)", val, (unsigned long long)val_tokens);
+    fprintf(stderr, "  %.1f s, %.0f tokens/s\n", seconds, seconds > 0 ? tokens / seconds : 0);
+    return emit(p, json, complete);
+}
