@@ -20,8 +20,8 @@ deps:
 
 demo: all
 	rm -rf $(DEMO)
-	build/release/bin/tern train --backend cpu --data . --out $(DEMO) --layers 4 --width 256 --heads 8 --context 128 \
-	  --batch 8 --steps 600 --lr 0.001 --warmup 50 --seed 1
+	build/release/bin/tern train --backend cpu --data . --out $(DEMO) --layers 3 --width 128 --heads 4 --context 128 \
+	  --batch 8 --steps 800 --lr 0.003 --warmup 40 --seed 1
 	build/release/bin/tern sample $(DEMO) --backend cpu --prompt "static " --tokens 300 --temperature 0.8 --seed 1
 
 test: deps

@@ -194,6 +194,15 @@ TERN_API tern_tensor *tern_softmax(tern_tensor *x, int32_t axis);
 TERN_API tern_tensor *tern_log_softmax(tern_tensor *x, int32_t axis);
 /* (x - mean) / sqrt(var + epsilon) * weight + bias over the last axis; weight, bias (C), each may be NULL. */
 TERN_API tern_tensor *tern_layer_norm(tern_tensor *x, tern_tensor *weight, tern_tensor *bias, double epsilon);
+/* y[n, o, i, j] = bias[o] + sum over c, a, b of weight[o, c, a, b] x[n, g C / groups + c, stride i + a - padding, stride j + b - padding],
+ * where g is o's group and x is 0 outside the image. x (N, C, H, W), weight (O, C / groups, KH, KW), bias (O) or NULL, all
+ * f32 -> (N, O, OH, OW), OH = floor((H + 2 padding - KH) / stride) + 1, OW likewise; stride and padding in pixels. */
+TERN_API tern_tensor *tern_conv2d(tern_tensor *x, tern_tensor *weight, tern_tensor *bias, int64_t stride, int64_t padding,
+                                  int64_t groups);
+/* Mean and maximum of size x size windows side by side; x (N, C, H, W) f32 -> (N, C, H / size, W / size), the rest of a row
+ * or column left out. The maximum's gradient is shared evenly by equal pixels. */
+TERN_API tern_tensor *tern_avg_pool2d(tern_tensor *x, int64_t size);
+TERN_API tern_tensor *tern_max_pool2d(tern_tensor *x, int64_t size);
 /* Inverted dropout: zero with `probability` in [0, 1), survivors divided by 1 - probability. label keys the mask. Off in eval graphs. */
 TERN_API tern_tensor *tern_dropout(tern_tensor *x, double probability, const char *label);
 /* Per-position losses (...) from logits (..., V) and labels (...) of an integer type. Positions whose label equals

@@ -234,7 +234,9 @@ static void step(machine *m, uint32_t i, int first)
     case TERN_TAPE_COLUMN: column(m, insn); break;
     case TERN_TAPE_REDUCE_SUM: m->value[i].f = first ? operand : m->value[i].f + operand; break;
     case TERN_TAPE_REDUCE_MAX: m->value[i].f = first ? operand : float_op(TERN_TAPE_MAX, m->value[i].f, operand); break;
-    default: m->value[i] = evaluate(m, insn);
+    default:
+        m->value[i] = evaluate(m, insn);
+        if (insn->type == TERN_F32) m->value[i].f = (double)(float)m->value[i].f;
     }
 }
 
@@ -265,6 +267,8 @@ static void run_row(machine *m)
             for (uint32_t i = 0; i < tape->insn_count; i++)
                 if (tape->insn[i].phase == phase && tape->insn[i].body) step(m, i, k == 0);
         }
+        for (uint32_t i = 0; i < tape->insn_count; i++) /* sums are in double while they grow */
+            if (tape->insn[i].phase == phase) m->value[i].f = (double)(float)m->value[i].f;
     }
 }
 

@@ -170,6 +170,53 @@ static void test_views(void **state)
     tern_graph_destroy(graph);
 }
 
+/* An axis of size 1 stands between a kept axis and a repeated one: they must not be taken as one. */
+static void test_expand_beside_a_size_of_one(void **state)
+{
+    (void)state;
+    tern_graph *graph = new_graph();
+    tern_tensor *x = input(graph, "x", 4, (const int64_t[]){5, 1, 1, 4});
+    tern_output(tern_exp(tern_expand(x, 4, (const int64_t[]){5, 1, 3, 4})), "repeated");
+    (void)check_both(graph);
+    tern_graph_destroy(graph);
+}
+
+/* Nothing varies over the row: one value, no loop. */
+static void test_sum_of_a_constant(void **state)
+{
+    (void)state;
+    tern_graph *graph = new_graph();
+    const int64_t n = 300;
+    tern_output(tern_sum(tern_expand(tern_constant(graph, 0.5), 1, &n), 0), "n");
+    assert_int_equal(check_both(graph), 1);
+    tern_graph_destroy(graph);
+}
+
+/* The permuted result does not follow the order in which its rows are reduced. */
+static void test_permuted_result_of_a_row(void **state)
+{
+    (void)state;
+    tern_graph *graph = new_graph();
+    tern_tensor *x = input(graph, "x", 3, (const int64_t[]){1, 18, 33});
+    tern_tensor *mixed = tern_reshape(tern_layer_norm(x, NULL, NULL, 0.1), 3, (const int64_t[]){6, 33, 3});
+    tern_output(tern_permute(mixed, (const int32_t[]){1, 0, 2}), "y");
+    (void)check_both(graph);
+    tern_graph_destroy(graph);
+}
+
+/* What a slice sees of padding is known when the kernel is made. */
+static void test_slices_of_padding(void **state)
+{
+    (void)state;
+    tern_graph *graph = new_graph();
+    tern_tensor *x = tern_exp(input(graph, "x", 2, (const int64_t[]){3, 8})), *padded = tern_pad(tern_pad(x, 1, 4, 2), 0, 2, 0);
+    tern_output(tern_slice(padded, 0, 0, 2), "padding");
+    tern_output(tern_slice(tern_slice(padded, 0, 2, 3), 1, 5, 6), "inside");
+    tern_output(tern_slice(padded, 1, 1, 7), "both");
+    (void)check_both(graph);
+    tern_graph_destroy(graph);
+}
+
 static void test_matmul_epilogue(void **state)
 {
     (void)state;
@@ -267,7 +314,9 @@ int main(void)
         cmocka_unit_test(test_softmax_over_inner_axis), cmocka_unit_test(test_views),
         cmocka_unit_test(test_matmul_epilogue),       cmocka_unit_test(test_two_matmuls_meet),
         cmocka_unit_test(test_mlp_micro),             cmocka_unit_test(test_optimizer_is_one_kernel),
-        cmocka_unit_test(test_gpt_block_launches),
+        cmocka_unit_test(test_gpt_block_launches),    cmocka_unit_test(test_expand_beside_a_size_of_one),
+        cmocka_unit_test(test_sum_of_a_constant),     cmocka_unit_test(test_permuted_result_of_a_row),
+        cmocka_unit_test(test_slices_of_padding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -179,12 +179,15 @@ static void columns_and_rows_in_one_kernel(void **state)
                                 {db, 4 * CHUNKS * WIDTH, 0}},
             &desc);
         for (uint32_t r = 0; r < ROWS; r++) {
-            double s0 = 0, s1 = 0;
-            for (uint32_t c = 0; c < WIDTH; c++)
-                s0 += (double)dy[r * WIDTH + c] * w[c], s1 += (double)dy[r * WIDTH + c] * w[c] * x[r * WIDTH + c];
-            for (uint32_t c = 0; c < WIDTH; c++)
-                near("dx", &desc, r * WIDTH + c, dx[r * WIDTH + c],
-                     (double)dy[r * WIDTH + c] * w[c] - (s0 + x[r * WIDTH + c] * s1));
+            double s0 = 0, s1 = 0, size = 1;
+            for (uint32_t c = 0; c < WIDTH; c++) {
+                double g = (double)dy[r * WIDTH + c] * w[c];
+                s0 += g, s1 += g * x[r * WIDTH + c], size += fabs(g); /* of the terms, which the sums' error follows */
+            }
+            for (uint32_t c = 0; c < WIDTH; c++) {
+                double want = (double)dy[r * WIDTH + c] * w[c] - (s0 + x[r * WIDTH + c] * s1);
+                near("dx", &desc, r * WIDTH + c, dx[r * WIDTH + c] / size, want / size);
+            }
         }
         for (uint32_t i = 0; i < CHUNKS * WIDTH; i++) {
             float sum = 0, bias = 0; /* in row order, so the bits are those of this loop */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention.c - the three attention kernels as jobs: one tile is one (b, h) and 64 queries (forward, dq) or 64 keys (dkv).
+/* attention.c - the three attention kernels as jobs: one tile is one (b, h) and 64 queries (forward, dq) or 64 keys
+ * (dkv).
  *
- * The tiles themselves are attention_tiles.h. Late tiles of a causal forward see more keys than early ones and so cost more; they
- * are numbered first to last within (b, h), and threads that finish early take over from the others. */
+ * The tiles themselves are attention_tiles.h. Late tiles of a causal forward see more keys than early ones and so cost
+ * more; they are numbered first to last within (b, h), and threads that finish early take over from the others. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,31 +15,37 @@ struct tern_cpu_attend {
     void (*tile)(const tern_cpu_attention *at, uint32_t b, uint32_t h, uint32_t tile, float *scratch);
 };
 
-tern_status tern_cpu_need_words(const tern_kernel_desc *desc, uint32_t count) {
+tern_status tern_cpu_need_words(const tern_kernel_desc *desc, uint32_t count)
+{
     for (uint32_t i = 0; i < count && i < desc->tensor_count; i++) {
         const uint8_t dtype = desc->tensors[i].dtype;
         if (dtype == TERN_F32) continue;
         static const char *const names[] = {"unknown", "f32", "f16", "bf16", "i32", "u8", "u16", "u32"};
-        return tern_error(TERN_ERROR_UNSUPPORTED, "the cpu backend computes \"%s\" in f32 only, but its tensor %u is %s; cast it before", desc->label, i,
-                          dtype < sizeof names / sizeof *names ? names[dtype] : names[0]);
+        return tern_error(TERN_ERROR_UNSUPPORTED,
+                          "the cpu backend computes \"%s\" in f32 only, but its tensor %u is %s; cast it before",
+                          desc->label, i, dtype < sizeof names / sizeof *names ? names[dtype] : names[0]);
     }
     return TERN_OK;
 }
 
 static float *data(const tern_cpu_step *step, uint32_t i) { return step->range[i].data; }
 
-static tern_status check_shape(const tern_kernel_desc *desc, const uint32_t *words) {
+static tern_status check_shape(const tern_kernel_desc *desc, const uint32_t *words)
+{
     if (desc->head_dim == 0 || desc->head_dim > 256)
-        return tern_error(TERN_ERROR_UNSUPPORTED, "attention \"%s\" has a head dimension of %u; 1 to 256 are supported", desc->label, desc->head_dim);
+        return tern_error(TERN_ERROR_UNSUPPORTED, "attention \"%s\" has a head dimension of %u; 1 to 256 are supported",
+                          desc->label, desc->head_dim);
     if (desc->causal && words[TERN_WORD_TQ] != words[TERN_WORD_TK])
-        return tern_error(TERN_ERROR_INVALID, "causal attention \"%s\" needs as many queries as keys, not %u and %u", desc->label,
-                          words[TERN_WORD_TQ], words[TERN_WORD_TK]);
+        return tern_error(TERN_ERROR_INVALID, "causal attention \"%s\" needs as many queries as keys, not %u and %u",
+                          desc->label, words[TERN_WORD_TQ], words[TERN_WORD_TK]);
     for (uint32_t w = TERN_WORD_B; w <= TERN_WORD_TK; w++)
         if (words[w] == 0) return tern_error(TERN_ERROR_INVALID, "attention \"%s\" has an extent of 0", desc->label);
     return TERN_OK;
 }
 
-tern_status tern_cpu_attend_create(const tern_cpu_isa *isa, const tern_kernel_desc *desc, const uint32_t *words, tern_cpu_step *step) {
+tern_status tern_cpu_attend_create(const tern_cpu_isa *isa, const tern_kernel_desc *desc, const uint32_t *words,
+                                   tern_cpu_step *step)
+{
     tern_status status = TERN_OK;
     TERN_TRY(tern_cpu_need_words(desc, desc->tensor_count));
     TERN_TRY(check_shape(desc, words));
@@ -74,13 +81,15 @@ fail:
     return status;
 }
 
-static void run_tile(void *context, uint32_t tile, void *scratch) {
+static void run_tile(void *context, uint32_t tile, void *scratch)
+{
     const tern_cpu_attend *attend = context;
     const uint32_t t = tile % attend->tiles, bh = tile / attend->tiles;
     attend->tile(&attend->at, bh / attend->at.H, bh % attend->at.H, t, scratch);
 }
 
-void tern_cpu_attend_run(const tern_cpu_step *step, tern_cpu_pool *pool) {
+void tern_cpu_attend_run(const tern_cpu_step *step, tern_cpu_pool *pool)
+{
     tern_cpu_attend *attend = step->attend;
     tern_cpu_pool_run(pool, attend->at.B * attend->at.H * attend->tiles, run_tile, attend);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cpu.c - the plug-in's table, its one device, buffers and kernels.
  *
- * The device is this machine: memory is plain memory, every kind of buffer can be mapped, and kernels are tapes carried out by
- * vector loops (tape.h) or C of their own (matmul.c, attention.c, scatter.c). No compiler is needed at run time. */
+ * The device is this machine: memory is plain memory, every kind of buffer can be mapped, and kernels are tapes carried
+ * out by vector loops (tape.h) or C of their own (matmul.c, attention.c, scatter.c). No compiler is needed at run time.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,13 +21,15 @@
 static tern_status cpu_load(void) { return TERN_OK; }
 static void cpu_unload(void) {}
 
-static tern_status cpu_device_count(uint32_t *out_count) {
+static tern_status cpu_device_count(uint32_t *out_count)
+{
     *out_count = 1;
     return TERN_OK;
 }
 
 /* Value of the first line of `path` that starts with `key`, after its colon; false where there is none. */
-static bool read_line(const char *path, const char *key, char *out_value, size_t bytes) {
+static bool read_line(const char *path, const char *key, char *out_value, size_t bytes)
+{
     FILE *file = fopen(path, "r");
     char line[512];
     bool found = false;
@@ -41,30 +44,35 @@ static bool read_line(const char *path, const char *key, char *out_value, size_t
     return found;
 }
 
-static uint64_t memory_bytes(const char *key) {
+static uint64_t memory_bytes(const char *key)
+{
     char value[64];
     if (read_line("/proc/meminfo", key, value, sizeof value)) return strtoull(value, NULL, 10) * 1024u;
     const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE); /* without /proc: all of it */
     return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
 }
 
-static uint32_t core_count(void) {
+static uint32_t core_count(void)
+{
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     return cores < 1 ? 1 : cores > 1024 ? 1024 : (uint32_t)cores;
 }
 
-static tern_status check_index(uint32_t index) {
+static tern_status check_index(uint32_t index)
+{
     if (index == 0) return TERN_OK;
     return tern_error(TERN_ERROR_NOT_FOUND, "the cpu backend has one device, number 0; there is no device %u", index);
 }
 
-static tern_status cpu_device_info(uint32_t index, tern_device_info *out_info) {
+static tern_status cpu_device_info(uint32_t index, tern_device_info *out_info)
+{
     tern_status status = check_index(index);
     if (status < 0) return status;
     const char *onednn = tern_cpu_onednn_version();
     tern_device_info info = {
         .kind = TERN_DEVICE_CPU,
-        .features = TERN_FEATURE_STORAGE_16 | TERN_FEATURE_UNIFIED_MEMORY | TERN_FEATURE_TIMESTAMPS | TERN_FEATURE_REGISTER_TILES,
+        .features = TERN_FEATURE_STORAGE_16 | TERN_FEATURE_UNIFIED_MEMORY | TERN_FEATURE_TIMESTAMPS |
+                    TERN_FEATURE_REGISTER_TILES,
         .max_groups = {0x7fffffffu, 0x7fffffffu, 0x7fffffffu},
         .max_group_size = 1024,
         .shared_bytes = 32768,
@@ -73,9 +81,10 @@ static tern_status cpu_device_info(uint32_t index, tern_device_info *out_info) {
         .offset_alignment = 64,
         .threads = core_count(),
     };
-    if (!read_line("/proc/cpuinfo", "model name", info.name, sizeof info.name)) snprintf(info.name, sizeof info.name, "CPU");
-    snprintf(info.driver, sizeof info.driver, "tern %d.%d.%d, %s%s%s", TERN_VERSION_MAJOR, TERN_VERSION_MINOR, TERN_VERSION_PATCH,
-             tern_cpu_isa_choose()->name, *onednn ? ", " : "", onednn);
+    if (!read_line("/proc/cpuinfo", "model name", info.name, sizeof info.name))
+        snprintf(info.name, sizeof info.name, "CPU");
+    snprintf(info.driver, sizeof info.driver, "tern %d.%d.%d, %s%s%s", TERN_VERSION_MAJOR, TERN_VERSION_MINOR,
+             TERN_VERSION_PATCH, tern_cpu_isa_choose()->name, *onednn ? ", " : "", onednn);
     info.memory_bytes = memory_bytes("MemTotal");
     info.memory_free_bytes = memory_bytes("MemAvailable");
     info.max_allocation_bytes = info.max_buffer_bytes = info.max_binding_bytes = info.memory_bytes;
@@ -83,22 +92,28 @@ static tern_status cpu_device_info(uint32_t index, tern_device_info *out_info) {
     return TERN_OK;
 }
 
-static tern_status cpu_device_notes(uint32_t index, char *out_text, size_t bytes) {
+static tern_status cpu_device_notes(uint32_t index, char *out_text, size_t bytes)
+{
     tern_status status = check_index(index);
     if (status < 0) return status;
     const char *onednn = tern_cpu_onednn_version();
-    snprintf(out_text, bytes, "vector loops: %s (TERN_CPU_ISA=baseline|avx2 lowers it)\nmatmul: %s", tern_cpu_isa_choose()->name,
+    snprintf(out_text, bytes, "vector loops: %s (TERN_CPU_ISA=baseline|avx2 lowers it)\nmatmul: %s",
+             tern_cpu_isa_choose()->name,
              *onednn ? onednn : "own loops; install libdnnl-dev and build again for oneDNN");
     return TERN_OK;
 }
 
-tern_status tern_cpu_device_check(const tern_backend_device *device) {
+tern_status tern_cpu_device_check(const tern_backend_device *device)
+{
     if (device->owner == getpid()) return TERN_OK;
-    return tern_error(TERN_ERROR_INVALID, "this cpu device was opened by process %ld and its threads do not exist in the child; open a device after fork",
-                      (long)device->owner);
+    return tern_error(
+        TERN_ERROR_INVALID,
+        "this cpu device was opened by process %ld and its threads do not exist in the child; open a device after fork",
+        (long)device->owner);
 }
 
-static void cpu_close(tern_backend_device *device) {
+static void cpu_close(tern_backend_device *device)
+{
     if (!device) return;
     const bool in_child = device->owner != getpid();
     tern_cpu_driver_stop(device, in_child);
@@ -112,7 +127,8 @@ static void cpu_close(tern_backend_device *device) {
     free(device);
 }
 
-static void init_locks(tern_backend_device *device) {
+static void init_locks(tern_backend_device *device)
+{
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* a wait must not depend on someone setting the time */
@@ -122,7 +138,8 @@ static void init_locks(tern_backend_device *device) {
     pthread_condattr_destroy(&attributes);
 }
 
-static tern_status cpu_open(uint32_t index, const tern_open_options *options, tern_backend_device **out_device) {
+static tern_status cpu_open(uint32_t index, const tern_open_options *options, tern_backend_device **out_device)
+{
     tern_status status = TERN_OK;
     tern_backend_device *device = NULL;
     *out_device = NULL;
@@ -151,7 +168,9 @@ fail:
 
 /* ------------------------------------------------------------------ buffers */
 
-static tern_status cpu_buffer_create(tern_backend_device *device, uint64_t bytes, tern_buffer_kind kind, tern_backend_buffer **out_buffer) {
+static tern_status cpu_buffer_create(tern_backend_device *device, uint64_t bytes, tern_buffer_kind kind,
+                                     tern_backend_buffer **out_buffer)
+{
     tern_status status = TERN_OK;
     tern_backend_buffer *buffer = NULL;
     *out_buffer = NULL;
@@ -176,46 +195,58 @@ static tern_status cpu_buffer_create(tern_backend_device *device, uint64_t bytes
     return TERN_OK;
 too_large:
     free(buffer);
-    return tern_error(TERN_ERROR_DEVICE_MEMORY, "a buffer of %llu bytes was asked for and %llu bytes of memory are free", (unsigned long long)bytes,
-                      (unsigned long long)free_bytes);
+    return tern_error(TERN_ERROR_DEVICE_MEMORY,
+                      "a buffer of %llu bytes was asked for and %llu bytes of memory are free",
+                      (unsigned long long)bytes, (unsigned long long)free_bytes);
 fail:
     return status;
 }
 
-static void cpu_buffer_destroy(tern_backend_device *device, tern_backend_buffer *buffer) {
+static void cpu_buffer_destroy(tern_backend_device *device, tern_backend_buffer *buffer)
+{
     if (!buffer) return;
     atomic_fetch_sub(&device->allocated_bytes, buffer->bytes);
-    if (buffer->mapped_bytes) munmap(buffer->data, buffer->mapped_bytes);
-    else free(buffer->data);
+    if (buffer->mapped_bytes)
+        munmap(buffer->data, buffer->mapped_bytes);
+    else
+        free(buffer->data);
     free(buffer);
 }
 
-static tern_status check_transfer(tern_backend_device *device, const tern_backend_buffer *buffer, uint64_t offset, uint64_t bytes) {
+static tern_status check_transfer(tern_backend_device *device, const tern_backend_buffer *buffer, uint64_t offset,
+                                  uint64_t bytes)
+{
     tern_status status = tern_cpu_device_check(device);
     if (status < 0) return status;
     if (offset > buffer->bytes || bytes > buffer->bytes - offset)
-        return tern_error(TERN_ERROR_INVALID, "a transfer of %llu bytes at offset %llu leaves a buffer of %llu bytes", (unsigned long long)bytes,
-                          (unsigned long long)offset, (unsigned long long)buffer->bytes);
+        return tern_error(TERN_ERROR_INVALID, "a transfer of %llu bytes at offset %llu leaves a buffer of %llu bytes",
+                          (unsigned long long)bytes, (unsigned long long)offset, (unsigned long long)buffer->bytes);
     return tern_cpu_device_idle(device, IDLE_NS);
 }
 
-static tern_status cpu_buffer_write(tern_backend_device *device, tern_backend_buffer *buffer, uint64_t offset, const void *data, uint64_t bytes) {
+static tern_status cpu_buffer_write(tern_backend_device *device, tern_backend_buffer *buffer, uint64_t offset,
+                                    const void *data, uint64_t bytes)
+{
     tern_status status = check_transfer(device, buffer, offset, bytes);
     if (status == TERN_OK && bytes) memcpy((char *)buffer->data + offset, data, (size_t)bytes);
     return status;
 }
 
-static tern_status cpu_buffer_read(tern_backend_device *device, tern_backend_buffer *buffer, uint64_t offset, void *out_data, uint64_t bytes) {
+static tern_status cpu_buffer_read(tern_backend_device *device, tern_backend_buffer *buffer, uint64_t offset,
+                                   void *out_data, uint64_t bytes)
+{
     tern_status status = check_transfer(device, buffer, offset, bytes);
     if (status == TERN_OK && bytes) memcpy(out_data, (char *)buffer->data + offset, (size_t)bytes);
     return status;
 }
 
-static tern_status cpu_buffer_map(tern_backend_device *device, tern_backend_buffer *buffer, void **out_address) {
+static tern_status cpu_buffer_map(tern_backend_device *device, tern_backend_buffer *buffer, void **out_address)
+{
     tern_status status = tern_cpu_device_check(device);
     if (status < 0) return status;
     if (buffer->kind == TERN_BUFFER_DEVICE)
-        return tern_error(TERN_ERROR_INVALID, "a device buffer cannot be mapped; copy through an upload or read-back buffer");
+        return tern_error(TERN_ERROR_INVALID,
+                          "a device buffer cannot be mapped; copy through an upload or read-back buffer");
     *out_address = buffer->data;
     return TERN_OK;
 }
@@ -224,7 +255,8 @@ static uint64_t cpu_allocated_bytes(tern_backend_device *device) { return atomic
 
 /* ------------------------------------------------------------------ kernels */
 
-static void cpu_kernel_destroy(tern_backend_device *device, tern_backend_kernel *kernel) {
+static void cpu_kernel_destroy(tern_backend_device *device, tern_backend_kernel *kernel)
+{
     (void)device;
     if (!kernel) return;
     free(kernel->desc.tape.access);
@@ -232,17 +264,22 @@ static void cpu_kernel_destroy(tern_backend_device *device, tern_backend_kernel 
     free(kernel);
 }
 
-static tern_status check_desc(const tern_kernel_desc *desc) {
-    if ((uint32_t)desc->kind >= TERN_KERNEL_KIND_COUNT) return tern_error(TERN_ERROR_UNSUPPORTED, "kernel \"%s\" is of unknown kind %d", desc->label, (int)desc->kind);
+static tern_status check_desc(const tern_kernel_desc *desc)
+{
+    if ((uint32_t)desc->kind >= TERN_KERNEL_KIND_COUNT)
+        return tern_error(TERN_ERROR_UNSUPPORTED, "kernel \"%s\" is of unknown kind %d", desc->label, (int)desc->kind);
     if (desc->tensor_count > TERN_TAPE_TENSORS || desc->tape.tensor_count > desc->tensor_count)
-        return tern_error(TERN_ERROR_UNSUPPORTED, "kernel \"%s\" has %u tensors; %u are the most", desc->label, desc->tensor_count, TERN_TAPE_TENSORS);
+        return tern_error(TERN_ERROR_UNSUPPORTED, "kernel \"%s\" has %u tensors; %u are the most", desc->label,
+                          desc->tensor_count, TERN_TAPE_TENSORS);
     if (desc->kind == TERN_KERNEL_MATMUL) return tern_cpu_need_words(desc, 2);
     if (desc->kind == TERN_KERNEL_SCATTER_ADD) return tern_cpu_need_words(desc, 1);
     if (desc->kind != TERN_KERNEL_TAPE) return tern_cpu_need_words(desc, desc->tensor_count);
     return TERN_OK;
 }
 
-static tern_status cpu_kernel_create(tern_backend_device *device, const tern_kernel_desc *desc, tern_backend_kernel **out_kernel) {
+static tern_status cpu_kernel_create(tern_backend_device *device, const tern_kernel_desc *desc,
+                                     tern_backend_kernel **out_kernel)
+{
     tern_status status = TERN_OK;
     tern_backend_kernel *kernel = NULL;
     *out_kernel = NULL;

@@ -4,7 +4,8 @@
  * The target is set here and not by a build flag, so that no other file can be compiled with it by mistake. */
 #if defined(__x86_64__)
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl"))),                   \
+                             apply_to = function)
 #else
 #pragma GCC target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")
 #endif

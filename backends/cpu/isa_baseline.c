@@ -1,27 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* isa_baseline.c - the vector loops for the instruction set that the compiler targets by default (SSE2 on x86-64), and the choice
- * between the three sets at run time. */
+/* isa_baseline.c - the vector loops for the instruction set that the compiler targets by default (SSE2 on x86-64), and
+ * the choice between the three sets at run time. */
 #define TERN_ISA_LEVEL 0
 #define TERN_ISA_NAME  baseline
 #include "backends/cpu/isa_table.h"
 
 #include <stdlib.h>
 
-const tern_cpu_isa *tern_cpu_isa_choose(void) {
+const tern_cpu_isa *tern_cpu_isa_choose(void)
+{
 #if defined(__x86_64__)
     const char *wanted = getenv("TERN_CPU_ISA");
     int level = 2;
     if (wanted && strcmp(wanted, "avx2") == 0) level = 1;
     if (wanted && strcmp(wanted, "baseline") == 0) level = 0;
-    if (level >= 2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl"))
+    if (level >= 2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
         return &tern_cpu_isa_avx512;
     if (level >= 1 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &tern_cpu_isa_avx2;
 #endif
     return &tern_cpu_isa_baseline;
 }
 
-size_t tern_cpu_attention_floats(uint32_t D) {
+size_t tern_cpu_attention_floats(uint32_t D)
+{
     const size_t Dp = ((size_t)D + 15) / 16 * 16, rows = TERN_ATTENTION_ROWS;
     return 6 * rows * Dp + 2 * rows * rows + 2 * rows;
 }

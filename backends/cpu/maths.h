@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* maths.h - elementary functions on vectors, each within 2 ulp of the real value over all of f32 (tests/test_cpu.c measures it).
+/* maths.h - elementary functions on vectors, each within 2 ulp of the real value over all of f32 (tests/test_cpu.c
+ * measures it).
  *
- * Included by isa_*.c after simd.h. No table, no branch, no libm, except that sine and cosine of |x| above 2^20 (where the
- * reduction by a double pi/2 would lose bits on machines without fma) take libm lane by lane. Subnormals are kept.
- * Sources: Cody and Waite, "Software manual for the elementary functions", 1980 (reductions); Moshier, Cephes (exp, log, tanh, sine
- * coefficients); Juffa, minimax erf in two intervals, 2017. */
+ * Included by isa_*.c after simd.h. No table, no branch, no libm, except that sine and cosine of |x| above 2^20 (where
+ * the reduction by a double pi/2 would lose bits on machines without fma) take libm lane by lane. Subnormals are kept.
+ * Sources: Cody and Waite, "Software manual for the elementary functions", 1980 (reductions); Moshier, Cephes (exp,
+ * log, tanh, sine coefficients); Juffa, minimax erf in two intervals, 2017. */
 #ifndef TERN_CPU_MATHS_H
 #define TERN_CPU_MATHS_H
 
@@ -12,7 +13,8 @@
 
 /* e^x = 2^n e^r with n = rint(x / ln 2), |r| <= ln 2 / 2. 2^n is applied as two factors so that subnormal results and
  * n = 128 come out right. The clamp lies beyond overflow (88.73) and below half the least subnormal (-103.98). */
-TERN_INLINE vf v_exp(vf x) {
+TERN_INLINE vf v_exp(vf x)
+{
     const vf magic = v_splat(12582912.0f); /* 1.5 2^23: adding it rounds to an integer held in the low bits */
     x = v_clamp(x, -105.0f, 89.0f);
     vf t = v_fma(x, v_splat(1.44269504f), magic);
@@ -32,7 +34,8 @@ TERN_INLINE vf v_exp(vf x) {
 }
 
 /* log x = e ln 2 + log m, m in [sqrt(1/2), sqrt 2). */
-TERN_INLINE vf v_log(vf x) {
+TERN_INLINE vf v_log(vf x)
+{
     vi tiny = x < 1.17549435e-38f;
     vf scaled = v_select(tiny, x * 8388608.0f, x);
     vu bits = (vu)scaled - 0x3f3504f3u;
@@ -58,7 +61,8 @@ TERN_INLINE vf v_log(vf x) {
 }
 
 /* x + x^3 P(x^2) near 0, else 1 - 2 / (e^2|x| + 1). */
-TERN_INLINE vf v_tanh(vf x) {
+TERN_INLINE vf v_tanh(vf x)
+{
     vf a = v_abs(x), z = x * x;
     vf p = v_splat(-5.70498872745e-3f);
     p = v_fma(p, z, v_splat(2.06390887954e-2f));
@@ -70,7 +74,8 @@ TERN_INLINE vf v_tanh(vf x) {
     return v_select(a < 0.625f, small, v_sign_of(large, x));
 }
 
-TERN_INLINE vf v_erf(vf x) {
+TERN_INLINE vf v_erf(vf x)
+{
     vf t = v_abs(x), s = x * x;
     vf r = v_fma(v_splat(-1.72853470e-5f), t, v_splat(3.83197126e-4f));
     vf u = v_fma(v_splat(-3.88396438e-3f), t, v_splat(2.42546219e-2f));
@@ -91,7 +96,8 @@ TERN_INLINE vf v_erf(vf x) {
 }
 
 /* One lane: quadrant q and r = x - q pi/2 in double, then the polynomial of the quadrant. shift 1 makes it a cosine. */
-TERN_INLINE float v_sine_lane(float x, uint32_t shift) {
+TERN_INLINE float v_sine_lane(float x, uint32_t shift)
+{
     if (!(__builtin_fabsf(x) < 1048576.0f)) return shift ? cosf(x) : sinf(x);
     if (x == 0.0f) return shift ? 1.0f : x;
     double n = ((double)x * 0.63661977236758134 + 6755399441055744.0) - 6755399441055744.0;
@@ -99,11 +105,13 @@ TERN_INLINE float v_sine_lane(float x, uint32_t shift) {
     float f = (float)r, z = (float)(r * r);
     uint32_t q = (uint32_t)(int32_t)n + shift;
     float sine = f + f * z * ((-1.9515295891e-4f * z + 8.3321608736e-3f) * z - 1.6666654611e-1f);
-    float cosine = 1.0f - 0.5f * z + z * z * ((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f);
+    float cosine =
+        1.0f - 0.5f * z + z * z * ((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f);
     float y = (q & 1u) ? cosine : sine;
     return (q & 2u) ? -y : y;
 }
-TERN_INLINE vf v_sine(vf x, uint32_t shift) {
+TERN_INLINE vf v_sine(vf x, uint32_t shift)
+{
     for (uint32_t i = 0; i < W; i++) x[i] = v_sine_lane(x[i], shift);
     return x;
 }

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* move.c - element moves between memory (7 stored dtypes, any stride) and register vectors (f32, i32, u32).
  *
- * Contiguous 4-byte moves are memcpy; 16-bit floats go through core/base/dtype.h, whose bits every backend must store. */
+ * Contiguous 4-byte moves are memcpy; 16-bit floats go through core/base/dtype.h, whose bits every backend must store.
+ */
 #include <string.h>
 
 #include "backends/cpu/tape.h"
 #include "core/base/dtype.h"
 
 /* Values of 4 bytes keep their bits. */
-static void move_words(uint32_t n, void *d, const void *s, int64_t stride) {
+static void move_words(uint32_t n, void *d, const void *s, int64_t stride)
+{
     uint32_t *to = d;
     const uint32_t *from = s;
     if (stride == 1) {
@@ -17,7 +19,8 @@ static void move_words(uint32_t n, void *d, const void *s, int64_t stride) {
     }
     for (uint32_t i = 0; i < n; i++) to[i] = from[(int64_t)i * stride];
 }
-static void put_words(uint32_t n, void *d, const void *s, int64_t stride) {
+static void put_words(uint32_t n, void *d, const void *s, int64_t stride)
+{
     uint32_t *to = d;
     const uint32_t *from = s;
     if (stride == 1) {
@@ -27,7 +30,8 @@ static void put_words(uint32_t n, void *d, const void *s, int64_t stride) {
     for (uint32_t i = 0; i < n; i++) to[(int64_t)i * stride] = from[i];
 }
 
-static float from_bf16(uint16_t bits) {
+static float from_bf16(uint16_t bits)
+{
     uint32_t word = (uint32_t)bits << 16;
     float value;
     memcpy(&value, &word, sizeof value);
@@ -36,7 +40,8 @@ static float from_bf16(uint16_t bits) {
 
 /* stored type S to register type R and back: `load` and `store` are expressions of x. */
 #define PAIR(name, S, R, load, store)                                                                                  \
-    static void load_##name(uint32_t n, void *d, const void *s, int64_t stride) {                                      \
+    static void load_##name(uint32_t n, void *d, const void *s, int64_t stride)                                        \
+    {                                                                                                                  \
         R *to = d;                                                                                                     \
         const S *from = s;                                                                                             \
         for (uint32_t i = 0; i < n; i++) {                                                                             \
@@ -44,7 +49,8 @@ static float from_bf16(uint16_t bits) {
             to[i] = load;                                                                                              \
         }                                                                                                              \
     }                                                                                                                  \
-    static void store_##name(uint32_t n, void *d, const void *s, int64_t stride) {                                     \
+    static void store_##name(uint32_t n, void *d, const void *s, int64_t stride)                                       \
+    {                                                                                                                  \
         S *to = d;                                                                                                     \
         const R *from = s;                                                                                             \
         for (uint32_t i = 0; i < n; i++) {                                                                             \
@@ -67,28 +73,40 @@ PAIR(f16_u32, uint16_t, uint32_t, (uint32_t)tern_f16_to_f32(x), tern_f32_to_f16(
 PAIR(bf16_i32, uint16_t, int32_t, (int32_t)from_bf16(x), tern_f32_to_bf16((float)x))
 PAIR(bf16_u32, uint16_t, uint32_t, (uint32_t)from_bf16(x), tern_f32_to_bf16((float)x))
 
-#define BOTH(name) {load_##name, store_##name}
-#define WORDS      {move_words, put_words}
+#define BOTH(name)                                                                                                     \
+    {                                                                                                                  \
+        load_##name, store_##name                                                                                      \
+    }
+#define WORDS                                                                                                          \
+    {                                                                                                                  \
+        move_words, put_words                                                                                          \
+    }
 /* [stored][register f32, i32, u32]; i32 and u32 registers hold u8 and u16 alike. */
 static const struct {
     tern_cpu_move load, store;
 } moves[TERN_U32 + 1][3] = {
-    [TERN_F32] = {WORDS, BOTH(f32_i32), BOTH(f32_u32)},    [TERN_F16] = {BOTH(f16_f32), BOTH(f16_i32), BOTH(f16_u32)},
-    [TERN_BF16] = {BOTH(bf16_f32), BOTH(bf16_i32), BOTH(bf16_u32)}, [TERN_I32] = {BOTH(i32_f32), WORDS, WORDS},
-    [TERN_U8] = {BOTH(u8_f32), BOTH(u8_u32), BOTH(u8_u32)}, [TERN_U16] = {BOTH(u16_f32), BOTH(u16_u32), BOTH(u16_u32)},
+    [TERN_F32] = {WORDS, BOTH(f32_i32), BOTH(f32_u32)},
+    [TERN_F16] = {BOTH(f16_f32), BOTH(f16_i32), BOTH(f16_u32)},
+    [TERN_BF16] = {BOTH(bf16_f32), BOTH(bf16_i32), BOTH(bf16_u32)},
+    [TERN_I32] = {BOTH(i32_f32), WORDS, WORDS},
+    [TERN_U8] = {BOTH(u8_f32), BOTH(u8_u32), BOTH(u8_u32)},
+    [TERN_U16] = {BOTH(u16_f32), BOTH(u16_u32), BOTH(u16_u32)},
     [TERN_U32] = {BOTH(u32_f32), WORDS, WORDS},
 };
 
-static int register_index(uint32_t type) {
+static int register_index(uint32_t type)
+{
     return type == TERN_F32 ? 0 : type == TERN_I32 ? 1 : type == TERN_U32 ? 2 : -1;
 }
 
-tern_cpu_move tern_cpu_move_load(uint32_t dtype, uint32_t type) {
+tern_cpu_move tern_cpu_move_load(uint32_t dtype, uint32_t type)
+{
     const int r = register_index(type);
     return dtype < TERN_F32 || dtype > TERN_U32 || r < 0 ? NULL : moves[dtype][r].load;
 }
 
-tern_cpu_move tern_cpu_move_store(uint32_t type, uint32_t dtype) {
+tern_cpu_move tern_cpu_move_store(uint32_t type, uint32_t dtype)
+{
     const int r = register_index(type);
     return dtype < TERN_F32 || dtype > TERN_U32 || r < 0 ? NULL : moves[dtype][r].store;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nest_code.c - a tape's instructions turned into vector loops: what runs once per row, what per block, and where values live.
+/* nest_code.c - a tape's instructions turned into vector loops: what runs once per row, what per block, and where
+ * values live.
  *
- *   constant   in the value's own element, from the start            row    head, or a body value that no inner index touches
- *   block      the rest; `vector` if it differs between lanes, else one element per block
+ *   constant   in the value's own element, from the start            row    head, or a body value that no inner index
+ * touches block      the rest; `vector` if it differs between lanes, else one element per block
  *
  * Vectors live in slots that are reused as soon as their value is dead; a value that is only stored lives in the tensor
  * itself (BIND). Invariant: a loop's destination is one of its operands' slots or none of them. */
@@ -20,20 +21,30 @@ typedef struct code {
     const tern_cpu_range *ranges;
     uint8_t *stage;
     bool *vector;
-    uint16_t *same;     /* the value whose bits this one shares; itself unless a cast keeps bits */
-    uint16_t *last_use; /* in the phase's block list, as a tape position */
-    uint16_t *bound_to; /* the STORE that a value is made in, or NONE */
+    uint16_t *same;                     /* the value whose bits this one shares; itself unless a cast keeps bits */
+    uint16_t *last_use;                 /* in the phase's block list, as a tape position */
+    uint16_t *bound_to;                 /* the STORE that a value is made in, or NONE */
     uint16_t *free_slots, *block_slots; /* block_slots: every slot that some phase's block has used */
     uint32_t free_count, block_count;
     bool in_block;
 } code;
 
-static int type_index(uint32_t type) { return type == TERN_F32 ? TERN_TYPE_F32 : type == TERN_I32 ? TERN_TYPE_I32 : TERN_TYPE_U32; }
-static bool makes_value(const tern_tape_insn *insn) { return insn->op != TERN_TAPE_STORE && insn->op != TERN_TAPE_COLUMN; }
-static bool is_reduction(const tern_tape_insn *insn) { return insn->op == TERN_TAPE_REDUCE_SUM || insn->op == TERN_TAPE_REDUCE_MAX; }
+static int type_index(uint32_t type)
+{
+    return type == TERN_F32 ? TERN_TYPE_F32 : type == TERN_I32 ? TERN_TYPE_I32 : TERN_TYPE_U32;
+}
+static bool makes_value(const tern_tape_insn *insn)
+{
+    return insn->op != TERN_TAPE_STORE && insn->op != TERN_TAPE_COLUMN;
+}
+static bool is_reduction(const tern_tape_insn *insn)
+{
+    return insn->op == TERN_TAPE_REDUCE_SUM || insn->op == TERN_TAPE_REDUCE_MAX;
+}
 
 /* Operand slots used by the op; LOAD's only one may be NONE. */
-static uint32_t operand_count(const tern_tape_insn *insn) {
+static uint32_t operand_count(const tern_tape_insn *insn)
+{
 #define TAPE(name, operands, meaning) operands,
     static const uint8_t counts[TERN_TAPE_OP_COUNT] = {TERN_TAPE_OPS(TAPE)};
 #undef TAPE
@@ -41,13 +52,15 @@ static uint32_t operand_count(const tern_tape_insn *insn) {
     return counts[insn->op];
 }
 
-static bool depends_on(const tern_cpu_access *access, uint32_t d) {
+static bool depends_on(const tern_cpu_access *access, uint32_t d)
+{
     bool depends = access->stride[d] != 0;
     for (uint32_t i = 0; i < access->mask_count; i++) depends = depends || access->mask[i].coef[d] != 0;
     return depends;
 }
 
-static void classify(code *c, uint32_t i) {
+static void classify(code *c, uint32_t i)
+{
     const tern_cpu_nest *nest = c->nest;
     const tern_tape_insn *insn = &c->tape->insn[i];
     uint8_t stage = insn->op == TERN_TAPE_CONST ? STAGE_CONSTANT : STAGE_ROW;
@@ -68,22 +81,31 @@ static void classify(code *c, uint32_t i) {
     }
     if (insn->op == TERN_TAPE_ACC) stage = STAGE_BLOCK, vector = true;
     if (!makes_value(insn)) stage = insn->body ? STAGE_BLOCK : STAGE_ROW;
-    if (is_reduction(insn)) stage = STAGE_ROW, vector = nest->rows; /* its value; the instruction itself runs per block */
+    if (is_reduction(insn))
+        stage = STAGE_ROW, vector = nest->rows; /* its value; the instruction itself runs per block */
     c->stage[i] = stage;
     c->vector[i] = vector && (stage != STAGE_ROW || nest->rows);
-    const bool keeps_bits = insn->op == TERN_TAPE_BITCAST ||
-                            (insn->op == TERN_TAPE_CAST && !nest->isa->cast[type_index(insn->from)][type_index(insn->type)]);
+    const bool keeps_bits =
+        insn->op == TERN_TAPE_BITCAST ||
+        (insn->op == TERN_TAPE_CAST && !nest->isa->cast[type_index(insn->from)][type_index(insn->type)]);
     c->same[i] = keeps_bits ? c->same[insn->in[0]] : (uint16_t)i;
 }
 
-static bool runs_per_block(const code *c, uint32_t i) { return c->stage[i] == STAGE_BLOCK || is_reduction(&c->tape->insn[i]); }
+static bool runs_per_block(const code *c, uint32_t i)
+{
+    return c->stage[i] == STAGE_BLOCK || is_reduction(&c->tape->insn[i]);
+}
 
 /* ------------------------------------------------------------------ accesses */
 
-static bool is_word_move(tern_cpu_move move) { return move == tern_cpu_move_load(TERN_F32, TERN_F32) || move == tern_cpu_move_store(TERN_F32, TERN_F32); }
+static bool is_word_move(tern_cpu_move move)
+{
+    return move == tern_cpu_move_load(TERN_F32, TERN_F32) || move == tern_cpu_move_store(TERN_F32, TERN_F32);
+}
 
 /* Do the lanes of a block lie one after the other, unmasked along the way? */
-static bool is_contiguous(const tern_cpu_nest *nest, const tern_cpu_access *access) {
+static bool is_contiguous(const tern_cpu_nest *nest, const tern_cpu_access *access)
+{
     if (!nest->flat) {
         for (uint32_t i = 0; i < access->mask_count; i++)
             if (access->mask[i].coef[nest->lane] != 0) return false;
@@ -94,20 +116,25 @@ static bool is_contiguous(const tern_cpu_nest *nest, const tern_cpu_access *acce
     return access->mask_count == 0;
 }
 
-static bool overlap(const tern_cpu_range *a, const tern_cpu_range *b) {
+static bool overlap(const tern_cpu_range *a, const tern_cpu_range *b)
+{
     const char *pa = a->data, *pb = b->data;
     return pa < pb + b->bytes && pb < pa + a->bytes;
 }
 
-/* May value v be made in the tensor of the STORE at position `store`? Not if someone still reads or writes that memory between. */
-static bool may_bind(const code *c, uint32_t v, uint32_t store) {
+/* May value v be made in the tensor of the STORE at position `store`? Not if someone still reads or writes that memory
+ * between. */
+static bool may_bind(const code *c, uint32_t v, uint32_t store)
+{
     const tern_tape_insn *insn = c->tape->insn;
     const tern_cpu_nest *nest = c->nest;
     const tern_cpu_access *access = &nest->access[insn[store].access];
     if (!c->vector[v] || c->bound_to[v] != TERN_TAPE_NONE || insn[v].phase != insn[store].phase) return false;
     if (runs_per_block(c, v) != runs_per_block(c, store) || is_reduction(&insn[v])) return false;
     if (insn[v].op == TERN_TAPE_LOAD || insn[v].op == TERN_TAPE_ACC || insn[v].op == TERN_TAPE_INDEX) return false;
-    if (!is_contiguous(nest, access) || !is_word_move(tern_cpu_move_store(insn[v].type, c->tape->tensors[access->tensor].dtype))) return false;
+    if (!is_contiguous(nest, access) ||
+        !is_word_move(tern_cpu_move_store(insn[v].type, c->tape->tensors[access->tensor].dtype)))
+        return false;
     const tern_cpu_range *target = &c->ranges[access->tensor];
     for (uint32_t i = 0; i < c->tape->insn_count; i++) {
         const bool reads = insn[i].op == TERN_TAPE_LOAD, writes = !makes_value(&insn[i]);
@@ -120,14 +147,16 @@ static bool may_bind(const code *c, uint32_t v, uint32_t store) {
 
 /* --------------------------------------------------------------------- slots */
 
-static uint16_t take_slot(code *c) {
+static uint16_t take_slot(code *c)
+{
     if (c->in_block && c->free_count > 0) return c->free_slots[--c->free_count];
     const uint16_t slot = (uint16_t)c->nest->slot_count++;
     if (c->in_block) c->block_slots[c->block_count++] = slot;
     return slot; /* outside, a row's vector keeps its slot to the end */
 }
 
-static void free_dead_operands(code *c, uint32_t i) {
+static void free_dead_operands(code *c, uint32_t i)
+{
     const tern_tape_insn *insn = &c->tape->insn[i];
     for (uint32_t k = 0; k < operand_count(insn); k++) {
         const uint16_t in = c->same[insn->in[k]];
@@ -140,10 +169,12 @@ static void free_dead_operands(code *c, uint32_t i) {
 
 /* ------------------------------------------------------------------ emission */
 
-static tern_cpu_insn *emit(code *c, uint32_t i, tern_cpu_action action) {
+static tern_cpu_insn *emit(code *c, uint32_t i, tern_cpu_action action)
+{
     tern_cpu_insn *out = &c->nest->insn[c->nest->insn_count++];
     const tern_tape_insn *insn = &c->tape->insn[i];
-    *out = (tern_cpu_insn){.action = (uint8_t)action, .vector = c->vector[i], .d = (uint16_t)i, .access = insn->access, .imm = insn->imm};
+    *out = (tern_cpu_insn){
+        .action = (uint8_t)action, .vector = c->vector[i], .d = (uint16_t)i, .access = insn->access, .imm = insn->imm};
     for (uint32_t k = 0; k < 4; k++) out->in[k] = TERN_TAPE_NONE;
     for (uint32_t k = 0; k < operand_count(insn); k++) {
         out->in[k] = c->same[insn->in[k]];
@@ -153,7 +184,8 @@ static tern_cpu_insn *emit(code *c, uint32_t i, tern_cpu_action action) {
 }
 
 /* A loaded value that is the tensor's memory itself must not be read after someone stored there. */
-static bool is_overwritten(const code *c, uint32_t load) {
+static bool is_overwritten(const code *c, uint32_t load)
+{
     const tern_tape_insn *insn = c->tape->insn;
     const tern_cpu_range *source = &c->ranges[c->nest->access[insn[load].access].tensor];
     for (uint32_t i = load + 1; i < c->last_use[load]; i++)
@@ -161,36 +193,45 @@ static bool is_overwritten(const code *c, uint32_t load) {
     return false;
 }
 
-static tern_status emit_load(code *c, uint32_t i) {
+static tern_status emit_load(code *c, uint32_t i)
+{
     const tern_tape_insn *insn = &c->tape->insn[i];
     tern_cpu_access *access = &c->nest->access[insn->access];
     const bool gathers = insn->in[0] != TERN_TAPE_NONE && c->vector[c->same[insn->in[0]]];
     const tern_cpu_move move = tern_cpu_move_load(access->dtype, insn->type);
-    if (!move) return tern_error(TERN_ERROR_UNSUPPORTED, "the cpu backend cannot load %s as type %u", tern_dtype((int32_t)access->dtype)->name, insn->type);
-    const bool points = c->vector[i] && !gathers && is_word_move(move) && is_contiguous(c->nest, access) && !is_overwritten(c, i);
+    if (!move)
+        return tern_error(TERN_ERROR_UNSUPPORTED, "the cpu backend cannot load %s as type %u",
+                          tern_dtype((int32_t)access->dtype)->name, insn->type);
+    const bool points =
+        c->vector[i] && !gathers && is_word_move(move) && is_contiguous(c->nest, access) && !is_overwritten(c, i);
     emit(c, i, !c->vector[i] ? TERN_DO_ONE : points ? TERN_DO_POINT : TERN_DO_COPY)->move = move;
     if (c->vector[i] && !points) c->nest->slot[i] = take_slot(c);
     return TERN_OK;
 }
 
-static tern_status emit_store(code *c, uint32_t i) {
+static tern_status emit_store(code *c, uint32_t i)
+{
     const tern_tape_insn *insn = &c->tape->insn[i];
     const uint16_t v = c->same[insn->in[0]];
     if (insn->op == TERN_TAPE_COLUMN) {
-        emit(c, i, TERN_DO_COLUMN)->loop = c->nest->isa->loop[TERN_TAPE_ADD][TERN_TYPE_F32][c->vector[v] ? TERN_FORM_VV : TERN_FORM_VS];
+        emit(c, i, TERN_DO_COLUMN)->loop =
+            c->nest->isa->loop[TERN_TAPE_ADD][TERN_TYPE_F32][c->vector[v] ? TERN_FORM_VV : TERN_FORM_VS];
         return TERN_OK;
     }
     if (c->bound_to[v] == i) return TERN_OK;
     const uint32_t dtype = c->nest->access[insn->access].dtype, type = c->tape->insn[insn->in[0]].type;
     const tern_cpu_move move = tern_cpu_move_store(type, dtype);
-    if (!move) return tern_error(TERN_ERROR_UNSUPPORTED, "the cpu backend cannot store type %u as %s", type, tern_dtype((int32_t)dtype)->name);
+    if (!move)
+        return tern_error(TERN_ERROR_UNSUPPORTED, "the cpu backend cannot store type %u as %s", type,
+                          tern_dtype((int32_t)dtype)->name);
     tern_cpu_insn *out = emit(c, i, TERN_DO_STORE);
     out->move = move;
     out->vector = runs_per_block(c, i) || c->nest->rows; /* how many elements are written */
     return TERN_OK;
 }
 
-static tern_status emit_arithmetic(code *c, uint32_t i) {
+static tern_status emit_arithmetic(code *c, uint32_t i)
+{
     const tern_tape_insn *insn = &c->tape->insn[i];
     const bool compares = insn->op == TERN_TAPE_LESS || insn->op == TERN_TAPE_EQUAL;
     const int type = type_index(compares ? insn->from : insn->type);
@@ -207,13 +248,18 @@ static tern_status emit_arithmetic(code *c, uint32_t i) {
         return TERN_OK;
     }
     int form = TERN_FORM_VV;
-    if (operand_count(insn) == 2 && c->vector[i]) form = out->scalars == 1 ? TERN_FORM_SV : out->scalars == 2 ? TERN_FORM_VS : TERN_FORM_VV;
-    out->loop = insn->op == TERN_TAPE_CAST ? c->nest->isa->cast[type_index(insn->from)][type] : c->nest->isa->loop[insn->op][type][form];
-    if (!out->loop) return tern_error(TERN_ERROR_UNSUPPORTED, "the cpu backend has no loop for tape op %u on type %u", insn->op, insn->type);
+    if (operand_count(insn) == 2 && c->vector[i])
+        form = out->scalars == 1 ? TERN_FORM_SV : out->scalars == 2 ? TERN_FORM_VS : TERN_FORM_VV;
+    out->loop = insn->op == TERN_TAPE_CAST ? c->nest->isa->cast[type_index(insn->from)][type]
+                                           : c->nest->isa->loop[insn->op][type][form];
+    if (!out->loop)
+        return tern_error(TERN_ERROR_UNSUPPORTED, "the cpu backend has no loop for tape op %u on type %u", insn->op,
+                          insn->type);
     return TERN_OK;
 }
 
-static void emit_reduction(code *c, uint32_t i) {
+static void emit_reduction(code *c, uint32_t i)
+{
     const tern_tape_insn *insn = &c->tape->insn[i];
     tern_cpu_nest *nest = c->nest;
     const bool is_max = insn->op == TERN_TAPE_REDUCE_MAX;
@@ -222,12 +268,15 @@ static void emit_reduction(code *c, uint32_t i) {
     nest->reduce_value[nest->reduce_count] = (uint16_t)i;
     nest->reduce_max[nest->reduce_count++] = is_max;
     if (!nest->rows) return;
-    out->loop = nest->isa->loop[is_max ? TERN_TAPE_MAX : TERN_TAPE_ADD][TERN_TYPE_F32][out->scalars ? TERN_FORM_VS : TERN_FORM_VV];
+    out->loop =
+        nest->isa
+            ->loop[is_max ? TERN_TAPE_MAX : TERN_TAPE_ADD][TERN_TYPE_F32][out->scalars ? TERN_FORM_VS : TERN_FORM_VV];
     nest->slot[i] = (uint16_t)nest->slot_count++; /* the running value, */
     nest->slot_count++;                           /* and for sums the total of what was folded: see tape_run.c */
 }
 
-static tern_status emit_one(code *c, uint32_t i) {
+static tern_status emit_one(code *c, uint32_t i)
+{
     const tern_tape_insn *insn = &c->tape->insn[i];
     const bool block = runs_per_block(c, i);
     if (c->same[i] != i || insn->op == TERN_TAPE_CONST) return TERN_OK;
@@ -250,12 +299,14 @@ static tern_status emit_one(code *c, uint32_t i) {
     }
     if (block && !early) free_dead_operands(c, i);
     /* A value nobody reads gives its slot back at once. */
-    if (block && makes_value(insn) && c->nest->slot[i] != TERN_TAPE_NONE && c->stage[i] == STAGE_BLOCK && c->last_use[i] == 0)
+    if (block && makes_value(insn) && c->nest->slot[i] != TERN_TAPE_NONE && c->stage[i] == STAGE_BLOCK &&
+        c->last_use[i] == 0)
         c->free_slots[c->free_count++] = c->nest->slot[i];
     return status;
 }
 
-static tern_status emit_phase(code *c, uint32_t p) {
+static tern_status emit_phase(code *c, uint32_t p)
+{
     const tern_tape *tape = c->tape;
     tern_cpu_phase *phase = &c->nest->phase[p];
     tern_status status = TERN_OK;
@@ -276,19 +327,22 @@ fail:
     return status;
 }
 
-static tern_status analyse(code *c) {
+static tern_status analyse(code *c)
+{
     const tern_tape *tape = c->tape;
     for (uint32_t a = 0; a < tape->access_count; a++) {
         tern_cpu_access *access = &c->nest->access[a];
         if (access->tensor >= tape->tensor_count) continue; /* INDEX names none */
         access->dtype = tape->tensors[access->tensor].dtype;
-        if (!tern_dtype((int32_t)access->dtype)) return tern_error(TERN_ERROR_INTERNAL, "a kernel's tensor has dtype %u", access->dtype);
+        if (!tern_dtype((int32_t)access->dtype))
+            return tern_error(TERN_ERROR_INTERNAL, "a kernel's tensor has dtype %u", access->dtype);
         access->bytes = tern_dtype((int32_t)access->dtype)->bytes;
     }
     for (uint32_t i = 0; i < tape->insn_count; i++) {
         c->bound_to[i] = TERN_TAPE_NONE;
         classify(c, i);
-        for (uint32_t k = 0; k < operand_count(&tape->insn[i]); k++) c->last_use[c->same[tape->insn[i].in[k]]] = (uint16_t)i;
+        for (uint32_t k = 0; k < operand_count(&tape->insn[i]); k++)
+            c->last_use[c->same[tape->insn[i].in[k]]] = (uint16_t)i;
         if (tape->insn[i].op == TERN_TAPE_CONST) c->nest->constant[i] = tape->insn[i].imm;
     }
     for (uint32_t i = 0; i < tape->insn_count; i++) {
@@ -298,17 +352,20 @@ static tern_status analyse(code *c) {
     return TERN_OK;
 }
 
-tern_status tern_cpu_nest_compile(tern_cpu_nest *nest, const tern_tape *tape, const tern_cpu_range *ranges) {
+tern_status tern_cpu_nest_compile(tern_cpu_nest *nest, const tern_tape *tape, const tern_cpu_range *ranges)
+{
     const size_t n = (size_t)tape->insn_count + 1;
     tern_status status = TERN_OK;
     code c = {.nest = nest, .tape = tape, .ranges = ranges};
     c.stage = calloc(n, sizeof *c.stage), c.vector = calloc(n, sizeof *c.vector), c.same = calloc(n, sizeof *c.same);
-    c.last_use = calloc(n, sizeof *c.last_use), c.bound_to = calloc(n, sizeof *c.bound_to), c.free_slots = calloc(n, sizeof *c.free_slots);
+    c.last_use = calloc(n, sizeof *c.last_use), c.bound_to = calloc(n, sizeof *c.bound_to),
+    c.free_slots = calloc(n, sizeof *c.free_slots);
     c.block_slots = calloc(n, sizeof *c.block_slots);
-    nest->insn = calloc(2 * n, sizeof *nest->insn), nest->slot = malloc(n * sizeof *nest->slot), nest->constant = calloc(n, sizeof *nest->constant);
+    nest->insn = calloc(2 * n, sizeof *nest->insn), nest->slot = malloc(n * sizeof *nest->slot),
+    nest->constant = calloc(n, sizeof *nest->constant);
     nest->reduce_value = calloc(n, sizeof *nest->reduce_value), nest->reduce_max = calloc(n, sizeof *nest->reduce_max);
-    if (!c.stage || !c.vector || !c.same || !c.last_use || !c.bound_to || !c.free_slots || !c.block_slots || !nest->insn || !nest->slot || !nest->constant ||
-        !nest->reduce_value || !nest->reduce_max) {
+    if (!c.stage || !c.vector || !c.same || !c.last_use || !c.bound_to || !c.free_slots || !c.block_slots ||
+        !nest->insn || !nest->slot || !nest->constant || !nest->reduce_value || !nest->reduce_max) {
         status = tern_error_memory("a kernel's instructions", n * sizeof *nest->insn);
         goto fail;
     }

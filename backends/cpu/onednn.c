@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* onednn.c - see onednn.h. The only file that includes oneDNN; serves the C APIs of 2.6 and 3.x.
  *
- * Threads: Debian builds oneDNN on OpenMP, whose thread count is a setting of the calling thread. It is set to 1 in each of tern's
- * threads (and while a primitive is planned), so oneDNN never starts a team. Scratch is ours: the library's own would be allocated
- * in the thread that created the primitive and missing in the others.
- * Built without TERN_ONEDNN this file is the absence of oneDNN. */
+ * Threads: Debian builds oneDNN on OpenMP, whose thread count is a setting of the calling thread. It is set to 1 in
+ * each of tern's threads (and while a primitive is planned), so oneDNN never starts a team. Scratch is ours: the
+ * library's own would be allocated in the thread that created the primitive and missing in the others. Built without
+ * TERN_ONEDNN this file is the absence of oneDNN. */
 #include "backends/cpu/onednn.h"
 
 #include <stddef.h>
@@ -25,26 +25,32 @@
 typedef dnnl_memory_desc_t layout;
 typedef const_dnnl_memory_desc_t layout_ref;
 #define LAYOUT(m) (m)
-static dnnl_status_t layout_create(layout *m, const dnnl_dims_t sizes, const dnnl_dims_t strides) {
+static dnnl_status_t layout_create(layout *m, const dnnl_dims_t sizes, const dnnl_dims_t strides)
+{
     return dnnl_memory_desc_create_with_strides(m, 2, sizes, dnnl_f32, strides);
 }
 static void layout_destroy(layout m) { dnnl_memory_desc_destroy(m); }
 static dnnl_status_t post_sum(dnnl_post_ops_t p) { return dnnl_post_ops_append_sum(p, 1.0f, 0, dnnl_data_type_undef); }
 static size_t layout_bytes(layout_ref m) { return dnnl_memory_desc_get_size(m); }
-static dnnl_status_t describe(dnnl_primitive_desc_t *pd, dnnl_engine_t e, layout_ref a, layout_ref b, layout_ref c, const_dnnl_primitive_attr_t attr) {
+static dnnl_status_t describe(dnnl_primitive_desc_t *pd, dnnl_engine_t e, layout_ref a, layout_ref b, layout_ref c,
+                              const_dnnl_primitive_attr_t attr)
+{
     return dnnl_matmul_primitive_desc_create(pd, e, a, b, NULL, c, attr);
 }
 #else
 typedef dnnl_memory_desc_t layout;
 typedef const dnnl_memory_desc_t *layout_ref;
 #define LAYOUT(m) (&(m))
-static dnnl_status_t layout_create(layout *m, const dnnl_dims_t sizes, const dnnl_dims_t strides) {
+static dnnl_status_t layout_create(layout *m, const dnnl_dims_t sizes, const dnnl_dims_t strides)
+{
     return dnnl_memory_desc_init_by_strides(m, 2, sizes, dnnl_f32, strides);
 }
 static void layout_destroy(layout m) { (void)m; }
 static dnnl_status_t post_sum(dnnl_post_ops_t p) { return dnnl_post_ops_append_sum(p, 1.0f); }
 static size_t layout_bytes(layout_ref m) { return dnnl_memory_desc_get_size(m); }
-static dnnl_status_t describe(dnnl_primitive_desc_t *pd, dnnl_engine_t e, layout_ref a, layout_ref b, layout_ref c, const_dnnl_primitive_attr_t attr) {
+static dnnl_status_t describe(dnnl_primitive_desc_t *pd, dnnl_engine_t e, layout_ref a, layout_ref b, layout_ref c,
+                              const_dnnl_primitive_attr_t attr)
+{
     dnnl_matmul_desc_t d;
     const dnnl_status_t code = dnnl_matmul_desc_init(&d, a, b, NULL, c);
     return code ? code : dnnl_primitive_desc_create(pd, &d, attr, e, NULL);
@@ -73,7 +79,8 @@ static int (*openmp_get)(void);
 static void (*openmp_set)(int);
 
 /* The runtime that oneDNN itself brought in; a build on another runtime has none, and none is needed then. */
-static void find_openmp(void) {
+static void find_openmp(void)
+{
     static const char *const names[] = {"libgomp.so.1", "libomp.so.5", "libiomp5.so"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         void *library = dlopen(names[i], RTLD_LAZY | RTLD_NOLOAD);
@@ -86,15 +93,18 @@ static void find_openmp(void) {
     openmp_set = NULL;
 }
 
-const char *tern_cpu_onednn_version(void) {
+const char *tern_cpu_onednn_version(void)
+{
     static char text[32];
     const dnnl_version_t *v = dnnl_version();
     snprintf(text, sizeof text, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
     return text;
 }
 
-static tern_status failed(const char *what, dnnl_status_t code) {
-    return tern_error(code == dnnl_out_of_memory ? TERN_ERROR_MEMORY : TERN_ERROR_DRIVER, "oneDNN: %s gave status %d", what, (int)code);
+static tern_status failed(const char *what, dnnl_status_t code)
+{
+    return tern_error(code == dnnl_out_of_memory ? TERN_ERROR_MEMORY : TERN_ERROR_DRIVER, "oneDNN: %s gave status %d",
+                      what, (int)code);
 }
 #define DNN_TRY(call)                                                                                                  \
     do {                                                                                                               \
@@ -104,7 +114,9 @@ static tern_status failed(const char *what, dnnl_status_t code) {
         goto fail;                                                                                                     \
     } while (0)
 
-static tern_status create_callers(tern_cpu_onednn *o, tile_size *size, layout_ref a, layout_ref b, layout_ref c, layout_ref scratch) {
+static tern_status create_callers(tern_cpu_onednn *o, tile_size *size, layout_ref a, layout_ref b, layout_ref c,
+                                  layout_ref scratch)
+{
     tern_status status = TERN_OK;
     size->callers = calloc(o->threads, sizeof *size->callers);
     if (!size->callers) return tern_error_memory("oneDNN's arguments", o->threads * sizeof *size->callers);
@@ -119,7 +131,9 @@ fail:
     return status;
 }
 
-static tern_status create_size(tern_cpu_onednn *o, const tern_cpu_onednn_shape *s, uint32_t M, uint32_t N, tile_size *size) {
+static tern_status create_size(tern_cpu_onednn *o, const tern_cpu_onednn_shape *s, uint32_t M, uint32_t N,
+                               tile_size *size)
+{
     tern_status status = TERN_OK;
     layout a = {0}, b = {0}, c = {0};
     dnnl_post_ops_t ops = NULL;
@@ -151,12 +165,14 @@ fail:
 
 #define TERN_ONEDNN_LEAST (1u << 20)
 /* oneDNN costs a few microseconds a call; below this many products per tile the own loops win (bench/cpu_matmul.c). */
-static bool pays(const tern_cpu_onednn_shape *s) {
+static bool pays(const tern_cpu_onednn_shape *s)
+{
     const uint64_t m = s->M < s->tile_m ? s->M : s->tile_m, n = s->N < s->tile_n ? s->N : s->tile_n;
     return m * n * s->K >= TERN_ONEDNN_LEAST;
 }
 
-tern_status tern_cpu_onednn_create(const tern_cpu_onednn_shape *s, tern_cpu_onednn **out_onednn) {
+tern_status tern_cpu_onednn_create(const tern_cpu_onednn_shape *s, tern_cpu_onednn **out_onednn)
+{
     tern_status status = TERN_OK;
     *out_onednn = NULL;
     if (!pays(s)) return TERN_OK;
@@ -171,7 +187,8 @@ tern_status tern_cpu_onednn_create(const tern_cpu_onednn_shape *s, tern_cpu_oned
     }
     o->threads = s->threads;
     DNN_TRY(dnnl_engine_create(&o->engine, dnnl_cpu, 0));
-    for (uint32_t t = 0; t < s->threads; t++) DNN_TRY(dnnl_stream_create(&o->streams[t], o->engine, dnnl_stream_default_flags));
+    for (uint32_t t = 0; t < s->threads; t++)
+        DNN_TRY(dnnl_stream_create(&o->streams[t], o->engine, dnnl_stream_default_flags));
     const uint32_t rest_m = s->M % s->tile_m, rest_n = s->N % s->tile_n;
     if (s->M >= s->tile_m && s->N >= s->tile_n) TERN_TRY(create_size(o, s, s->tile_m, s->tile_n, &o->sizes[0][0]));
     if (rest_m && s->N >= s->tile_n) TERN_TRY(create_size(o, s, rest_m, s->tile_n, &o->sizes[1][0]));
@@ -185,7 +202,8 @@ fail:
     return status;
 }
 
-void tern_cpu_onednn_destroy(tern_cpu_onednn *o) {
+void tern_cpu_onednn_destroy(tern_cpu_onednn *o)
+{
     if (!o) return;
     for (int i = 0; i < 4; i++) {
         tile_size *size = &o->sizes[i / 2][i % 2];
@@ -204,13 +222,16 @@ void tern_cpu_onednn_destroy(tern_cpu_onednn *o) {
 
 size_t tern_cpu_onednn_scratch(const tern_cpu_onednn *o) { return o ? o->scratch_bytes : 0; }
 
-void tern_cpu_onednn_run(const tern_cpu_onednn *o, bool last_m, bool last_n, const float *a, const float *b, float *c, void *scratch) {
+void tern_cpu_onednn_run(const tern_cpu_onednn *o, bool last_m, bool last_n, const float *a, const float *b, float *c,
+                         void *scratch)
+{
     static _Thread_local bool alone;
     if (!alone && openmp_set) openmp_set(1), alone = true;
     const tile_size *size = &o->sizes[last_m][last_n];
     const uint32_t thread = tern_cpu_pool_thread();
     const caller *x = &size->callers[thread];
-    /* Neither call has a way to fail here: handles are plain pointers, and every argument was checked when the primitive was made. */
+    /* Neither call has a way to fail here: handles are plain pointers, and every argument was checked when the
+     * primitive was made. */
     dnnl_memory_set_data_handle(x->a, (void *)(uintptr_t)a);
     dnnl_memory_set_data_handle(x->b, (void *)(uintptr_t)b);
     dnnl_memory_set_data_handle(x->c, c);
@@ -223,17 +244,21 @@ void tern_cpu_onednn_run(const tern_cpu_onednn *o, bool last_m, bool last_n, con
 #else
 
 const char *tern_cpu_onednn_version(void) { return ""; }
-tern_status tern_cpu_onednn_create(const tern_cpu_onednn_shape *shape, tern_cpu_onednn **out_onednn) {
+tern_status tern_cpu_onednn_create(const tern_cpu_onednn_shape *shape, tern_cpu_onednn **out_onednn)
+{
     (void)shape;
     *out_onednn = NULL;
     return TERN_OK;
 }
 void tern_cpu_onednn_destroy(tern_cpu_onednn *onednn) { (void)onednn; }
-size_t tern_cpu_onednn_scratch(const tern_cpu_onednn *onednn) {
+size_t tern_cpu_onednn_scratch(const tern_cpu_onednn *onednn)
+{
     (void)onednn;
     return 0;
 }
-void tern_cpu_onednn_run(const tern_cpu_onednn *onednn, bool last_m, bool last_n, const float *a, const float *b, float *c, void *scratch) {
+void tern_cpu_onednn_run(const tern_cpu_onednn *onednn, bool last_m, bool last_n, const float *a, const float *b,
+                         float *c, void *scratch)
+{
     (void)onednn, (void)last_m, (void)last_n, (void)a, (void)b, (void)c, (void)scratch;
 }
 

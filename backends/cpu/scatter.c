@@ -4,8 +4,8 @@
  *     sorted     the loader's stable counting sort comes as tensors (order, offsets)
  *     unsorted   the same sort is made here first, by one thread: 2 N + V steps against N D additions
  *
- * A tile is a few table rows; each is summed into scratch and given to the epilogue. Sums run in runs of 64 rows, so that a token
- * seen 100,000 times does not lose the small addends. Ids from V on (and negative ones) count as V - 1. */
+ * A tile is a few table rows; each is summed into scratch and given to the epilogue. Sums run in runs of 64 rows, so
+ * that a token seen 100,000 times does not lose the small addends. Ids from V on (and negative ones) count as V - 1. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,7 +30,8 @@ typedef struct job {
 
 static size_t round_up(size_t n) { return (n + 15) / 16 * 16; }
 
-static void sum_row(const job *j, uint32_t v, float *total, float *run) {
+static void sum_row(const job *j, uint32_t v, float *total, float *run)
+{
     const tern_cpu_scatter *sc = j->scatter;
     const tern_cpu_loop add = sc->isa->loop[TERN_TAPE_ADD][TERN_TYPE_F32][TERN_FORM_VV];
     memset(total, 0, sc->D * sizeof *total);
@@ -47,7 +48,8 @@ static void sum_row(const job *j, uint32_t v, float *total, float *run) {
     }
 }
 
-static void scatter_tile(void *context, uint32_t tile, void *scratch) {
+static void scatter_tile(void *context, uint32_t tile, void *scratch)
+{
     const job *j = context;
     const tern_cpu_scatter *sc = j->scatter;
     float *total = scratch, *run = total + round_up(sc->D);
@@ -60,23 +62,29 @@ static void scatter_tile(void *context, uint32_t tile, void *scratch) {
 }
 
 /* Stable: positions of one id stay ascending. shared: order (N), then offsets (V + 2). */
-static void sort_ids(const tern_cpu_scatter *sc, const uint32_t *ids, uint32_t *order, uint32_t *offsets) {
+static void sort_ids(const tern_cpu_scatter *sc, const uint32_t *ids, uint32_t *order, uint32_t *offsets)
+{
     memset(offsets, 0, ((size_t)sc->V + 2) * sizeof *offsets);
     for (uint32_t n = 0; n < sc->N; n++) offsets[(ids[n] < sc->V ? ids[n] : sc->V - 1) + 2]++;
     for (uint32_t v = 0; v < sc->V; v++) offsets[v + 2] += offsets[v + 1];
     for (uint32_t n = 0; n < sc->N; n++) order[offsets[(ids[n] < sc->V ? ids[n] : sc->V - 1) + 1]++] = n;
 }
 
-tern_status tern_cpu_scatter_create(const tern_cpu_isa *isa, const tern_kernel_desc *desc, const uint32_t *words, tern_cpu_step *step) {
+tern_status tern_cpu_scatter_create(const tern_cpu_isa *isa, const tern_kernel_desc *desc, const uint32_t *words,
+                                    tern_cpu_step *step)
+{
     tern_status status = TERN_OK;
     const uint32_t fixed = desc->sorted ? 3 : 2;
     TERN_TRY(tern_cpu_need_words(desc, 1));
     for (uint32_t i = 1; i < fixed; i++)
         if (desc->tensors[i].dtype != TERN_U32 && desc->tensors[i].dtype != TERN_I32)
-            return tern_error(TERN_ERROR_UNSUPPORTED, "scatter \"%s\" takes ids as u32 or i32, but its tensor %u has dtype %u; cast them before",
-                              desc->label, i, desc->tensors[i].dtype);
+            return tern_error(
+                TERN_ERROR_UNSUPPORTED,
+                "scatter \"%s\" takes ids as u32 or i32, but its tensor %u has dtype %u; cast them before", desc->label,
+                i, desc->tensors[i].dtype);
     if (words[1] == 0 || words[2] == 0 || words[3] == 0)
-        return tern_error(TERN_ERROR_INVALID, "scatter \"%s\" of %u rows of %u into %u: no extent may be 0", desc->label, words[3], words[2], words[1]);
+        return tern_error(TERN_ERROR_INVALID, "scatter \"%s\" of %u rows of %u into %u: no extent may be 0",
+                          desc->label, words[3], words[2], words[1]);
     tern_cpu_scatter *sc = calloc(1, sizeof *sc);
     step->scatter = sc;
     if (!sc) return tern_error_memory("a scatter", sizeof *sc);
@@ -88,7 +96,8 @@ fail:
     return status;
 }
 
-void tern_cpu_scatter_run(const tern_cpu_step *step, tern_cpu_pool *pool, void *shared) {
+void tern_cpu_scatter_run(const tern_cpu_step *step, tern_cpu_pool *pool, void *shared)
+{
     const tern_cpu_scatter *sc = step->scatter;
     job j = {.scatter = sc, .dy = step->range[0].data, .range = step->range + (sc->sorted ? 3 : 2)};
     if (sc->sorted) {
@@ -101,7 +110,8 @@ void tern_cpu_scatter_run(const tern_cpu_step *step, tern_cpu_pool *pool, void *
     tern_cpu_pool_run(pool, (sc->V + TILE_ROWS - 1) / TILE_ROWS, scatter_tile, &j);
 }
 
-void tern_cpu_scatter_destroy(tern_cpu_scatter *scatter) {
+void tern_cpu_scatter_destroy(tern_cpu_scatter *scatter)
+{
     if (!scatter) return;
     tern_cpu_nest_destroy(scatter->nest);
     free(scatter);

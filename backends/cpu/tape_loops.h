@@ -12,7 +12,8 @@
 
 /* Reads A (and B) at i as vectors of u32 into a (and b); `body` leaves its result, a vu, in r. */
 #define LOOP(name, load_a, load_b, part_a, part_b, body)                                                               \
-    static void name(LOOP_ARGS) {                                                                                      \
+    static void name(LOOP_ARGS)                                                                                        \
+    {                                                                                                                  \
         (void)pb, (void)pc, (void)scalars;                                                                             \
         uint32_t *out = d;                                                                                             \
         const uint32_t *in_a = pa, *in_b = pb;                                                                         \
@@ -32,7 +33,8 @@
     }
 #define LOOP_1(name, body) LOOP(name, v_load_u(in_a + i), a, v_load_part(in_a + i, n - i), a, body)
 #define LOOP_2(name, body)                                                                                             \
-    LOOP(name##_vv, v_load_u(in_a + i), v_load_u(in_b + i), v_load_part(in_a + i, n - i), v_load_part(in_b + i, n - i), body) \
+    LOOP(name##_vv, v_load_u(in_a + i), v_load_u(in_b + i), v_load_part(in_a + i, n - i),                              \
+         v_load_part(in_b + i, n - i), body)                                                                           \
     LOOP(name##_vs, v_load_u(in_a + i), sb, v_load_part(in_a + i, n - i), sb, body)                                    \
     LOOP(name##_sv, sa, v_load_u(in_b + i), sa, v_load_part(in_b + i, n - i), body)
 
@@ -56,15 +58,16 @@ LOOP_1(loop_sin, r = (vu)v_sine(FA, 0))
 LOOP_1(loop_cos, r = (vu)v_sine(FA, 1))
 LOOP_1(loop_floor, r = (vu)v_floor(FA))
 LOOP_1(loop_copy, r = a)
-LOOP_1(loop_f32_to_i32, r = (vu)__builtin_convertvector(FA, vi))
+LOOP_1(loop_f32_to_i32, r = (vu) __builtin_convertvector(FA, vi))
 /* From 2^31 on the signed conversion has no word: take 2^31 off before and put it back after. */
 LOOP_1(loop_f32_to_u32, {
     vi high = FA >= 2147483648.0f;
-    r = (vu)__builtin_convertvector(v_select(high, FA - 2147483648.0f, FA), vi) ^ ((vu)high & 0x80000000u);
+    r = (vu) __builtin_convertvector(v_select(high, FA - 2147483648.0f, FA), vi) ^ ((vu)high & 0x80000000u);
 })
-LOOP_1(loop_i32_to_f32, r = (vu)__builtin_convertvector(IA, vf))
+LOOP_1(loop_i32_to_f32, r = (vu) __builtin_convertvector(IA, vf))
 /* Two exact halves, one rounding in the last addition. */
-LOOP_1(loop_u32_to_f32, r = (vu)(__builtin_convertvector((vi)(a >> 16), vf) * 65536.0f + __builtin_convertvector((vi)(a & 0xffffu), vf)))
+LOOP_1(loop_u32_to_f32,
+       r = (vu)(__builtin_convertvector((vi)(a >> 16), vf) * 65536.0f + __builtin_convertvector((vi)(a & 0xffffu), vf)))
 
 LOOP_2(loop_add_f32, r = (vu)(FA + FB))
 LOOP_2(loop_sub_f32, r = (vu)(FA - FB))
@@ -91,7 +94,8 @@ LOOP_2(loop_shift_left, r = a << (b & 31u))
 LOOP_2(loop_shift_right, r = a >> (b & 31u))
 LOOP_2(loop_multiply_high, r = v_multiply_high(a, b))
 
-static void loop_where(LOOP_ARGS) {
+static void loop_where(LOOP_ARGS)
+{
     const uint32_t *c = pa, *x = pb, *y = pc;
     uint32_t *out = d;
     const bool one_c = scalars & 1u, one_x = scalars & 2u, one_y = scalars & 4u;
@@ -109,7 +113,8 @@ static void loop_where(LOOP_ARGS) {
 }
 
 /* Philox4x32-10, word 0; see core/base/philox.h. */
-TERN_INLINE vu v_philox(vu c0, vu c1, uint32_t label, vu k0, vu k1) {
+TERN_INLINE vu v_philox(vu c0, vu c1, uint32_t label, vu k0, vu k1)
+{
     const vu m0 = v_splat_u(0xD2511F53u), m1 = v_splat_u(0xCD9E8D57u);
     vu c2 = v_splat_u(label), c3 = {0};
     for (int round = 0; round < 10; round++) {
@@ -119,22 +124,26 @@ TERN_INLINE vu v_philox(vu c0, vu c1, uint32_t label, vu k0, vu k1) {
     }
     return c0;
 }
-static void loop_philox(uint32_t n, uint32_t *d, const uint32_t *const in[4], uint32_t label, uint32_t scalars) {
+TERN_INLINE vu philox_word(const uint32_t *in, uint32_t i, uint32_t n, bool one)
+{
+    if (one) return v_splat_u(in[0]);
+    return i + W <= n ? v_load_u(in + i) : v_load_part(in + i, n - i);
+}
+static void loop_philox(uint32_t n, uint32_t *d, const uint32_t *const in[4], uint32_t label, uint32_t scalars)
+{
     for (uint32_t i = 0; i < n; i += W) {
-        vu x[4];
-        for (uint32_t j = 0; j < 4; j++) {
-            if (scalars >> j & 1u) x[j] = v_splat_u(in[j][0]);
-            else if (i + W <= n) x[j] = v_load_u(in[j] + i);
-            else x[j] = v_load_part(in[j] + i, n - i);
-        }
-        vu r = v_philox(x[0], x[1], label, x[2], x[3]);
-        if (i + W <= n) v_store_u(d + i, r);
-        else v_store_part(d + i, r, n - i);
+        vu r = v_philox(philox_word(in[0], i, n, scalars & 1u), philox_word(in[1], i, n, scalars & 2u), label,
+                        philox_word(in[2], i, n, scalars & 4u), philox_word(in[3], i, n, scalars & 8u));
+        if (i + W <= n)
+            v_store_u(d + i, r);
+        else
+            v_store_part(d + i, r, n - i);
     }
 }
 
 /* Four accumulators of W lanes, folded in a fixed order; n stays below a few thousand, longer rows come in blocks. */
-static float loop_sum(uint32_t n, const float *a) {
+static float loop_sum(uint32_t n, const float *a)
+{
     vf s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
     uint32_t i = 0;
     for (; i + 4 * W <= n; i += 4 * W) {
@@ -145,22 +154,19 @@ static float loop_sum(uint32_t n, const float *a) {
     if (i < n) s1 += (vf)v_load_part((const uint32_t *)(const void *)(a + i), n - i);
     return v_sum((s0 + s1) + (s2 + s3));
 }
-static float loop_maximum(uint32_t n, const float *a) {
+static float loop_maximum(uint32_t n, const float *a)
+{
     const vf low = v_splat(-INFINITY);
     vf m = low, m1 = low;
     uint32_t i = 0;
     for (; i + 2 * W <= n; i += 2 * W) m = v_max(v_load(a + i), m), m1 = v_max(v_load(a + i + W), m1);
     for (; i + W <= n; i += W) m = v_max(v_load(a + i), m);
     m = v_max(m1, m);
-    if (i < n) {
-        float last[W];
-        v_store(last, low);
-        memcpy(last, a + i, (n - i) * sizeof(float));
-        m = v_max(v_load(last), m);
-    }
+    if (i < n) m = v_max(v_load_part_low(a + i, n - i), m);
     return v_maximum(m);
 }
-static void loop_fill(uint32_t n, uint32_t *d, uint32_t bits) {
+static void loop_fill(uint32_t n, uint32_t *d, uint32_t bits)
+{
     for (uint32_t i = 0; i < n; i++) d[i] = bits;
 }
 

@@ -5,8 +5,8 @@
  *     lanes    (nest->rows) a tile is a block of rows side by side; a body runs once per inner index
  *     split    few long rows: a phase at a time, its inner range cut into tiles; reductions meet in tile order
  *
- * A row's sum: vector lanes inside a block (at most 2048 elements), double across blocks. Sums over lanes are folded into a
- * second accumulator every 32 additions, so that their error grows with n / 32. */
+ * A row's sum: vector lanes inside a block (at most 2048 elements), double across blocks. Sums over lanes are folded
+ * into a second accumulator every 32 additions, so that their error grows with n / 32. */
 #include <math.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -18,14 +18,17 @@
 
 static const uint32_t zeros[TERN_BLOCK_MAX];
 
-static int64_t place_of(const tern_cpu_access *access, const uint32_t *index, uint32_t dims) {
+static int64_t place_of(const tern_cpu_access *access, const uint32_t *index, uint32_t dims)
+{
     int64_t at = access->offset;
     for (uint32_t d = 0; d < dims; d++) at += access->stride[d] * index[d];
     return at;
 }
 
 /* The part [*first, *end) of n lanes from the current index on where every mask holds; lane index steps by one. */
-static void unmasked(const tern_cpu_access *access, const uint32_t *index, uint32_t dims, uint32_t lane, uint32_t n, uint32_t *first, uint32_t *end) {
+static void unmasked(const tern_cpu_access *access, const uint32_t *index, uint32_t dims, uint32_t lane, uint32_t n,
+                     uint32_t *first, uint32_t *end)
+{
     int64_t lo = 0, hi = n;
     for (uint32_t i = 0; i < access->mask_count; i++) {
         const tern_cpu_mask *mask = &access->mask[i];
@@ -49,12 +52,15 @@ static void unmasked(const tern_cpu_access *access, const uint32_t *index, uint3
     *end = (uint32_t)(hi > *first ? hi : *first);
 }
 
-static char *tensor_at(const tern_cpu_lanes *s, const tern_cpu_access *access, int64_t element) {
+static char *tensor_at(const tern_cpu_lanes *s, const tern_cpu_access *access, int64_t element)
+{
     return (char *)s->tensors[access->tensor].data + element * (int64_t)access->bytes;
 }
 
 /* One run of lanes with a constant stride. ids: the lanes' indirect indices, or NULL. */
-static void copy_run(const tern_cpu_lanes *s, const tern_cpu_insn *insn, const uint32_t *index, uint32_t n, uint32_t *d, const uint32_t *ids, int64_t extra) {
+static void copy_run(const tern_cpu_lanes *s, const tern_cpu_insn *insn, const uint32_t *index, uint32_t n, uint32_t *d,
+                     const uint32_t *ids, int64_t extra)
+{
     const tern_cpu_nest *nest = s->nest;
     const tern_cpu_access *access = &nest->access[insn->access];
     uint32_t first = 0, end = n;
@@ -62,8 +68,10 @@ static void copy_run(const tern_cpu_lanes *s, const tern_cpu_insn *insn, const u
     const int64_t stride = access->stride[nest->lane], base = place_of(access, index, nest->dim_count) + extra;
     if (ids) {
         for (uint32_t i = 0; i < n; i++) {
-            if (i < first || i >= end) d[i] = 0;
-            else insn->move(1, &d[i], tensor_at(s, access, base + i * stride + (int64_t)ids[i] * access->indirect), 1);
+            if (i < first || i >= end)
+                d[i] = 0;
+            else
+                insn->move(1, &d[i], tensor_at(s, access, base + i * stride + (int64_t)ids[i] * access->indirect), 1);
         }
         return;
     }
@@ -72,19 +80,25 @@ static void copy_run(const tern_cpu_lanes *s, const tern_cpu_insn *insn, const u
     if (end > first) insn->move(end - first, d + first, tensor_at(s, access, base + first * stride), stride);
 }
 
-static void store_run(const tern_cpu_lanes *s, const tern_cpu_insn *insn, const uint32_t *index, uint32_t n, const uint32_t *v) {
+static void store_run(const tern_cpu_lanes *s, const tern_cpu_insn *insn, const uint32_t *index, uint32_t n,
+                      const uint32_t *v)
+{
     const tern_cpu_nest *nest = s->nest;
     const tern_cpu_access *access = &nest->access[insn->access];
     insn->move(n, tensor_at(s, access, place_of(access, index, nest->dim_count)), v, access->stride[nest->lane]);
 }
 
-static void index_run(const tern_cpu_nest *nest, const tern_cpu_access *access, const uint32_t *index, uint32_t n, uint32_t *d) {
-    const uint32_t base = (uint32_t)place_of(access, index, nest->dim_count), step = (uint32_t)access->stride[nest->lane];
+static void index_run(const tern_cpu_nest *nest, const tern_cpu_access *access, const uint32_t *index, uint32_t n,
+                      uint32_t *d)
+{
+    const uint32_t base = (uint32_t)place_of(access, index, nest->dim_count),
+                   step = (uint32_t)access->stride[nest->lane];
     for (uint32_t i = 0; i < n; i++) d[i] = base + i * step;
 }
 
 /* Moves a position by n along the inner dims, the last one fastest. */
-static void advance(const tern_cpu_nest *nest, uint32_t *index, uint32_t n) {
+static void advance(const tern_cpu_nest *nest, uint32_t *index, uint32_t n)
+{
     uint64_t carry = n;
     for (uint32_t d = nest->dim_count; carry && d-- > nest->outer_count;) {
         const uint64_t at = index[d] + carry;
@@ -98,16 +112,22 @@ static void advance(const tern_cpu_nest *nest, uint32_t *index, uint32_t n) {
 }
 
 /* In a flat nest a block may hold several runs of the last dim; elsewhere it is one. */
-static void each_run(tern_cpu_lanes *s, const tern_cpu_insn *insn, uint32_t n, uint32_t *v, const uint32_t *ids, int64_t extra) {
+static void each_run(tern_cpu_lanes *s, const tern_cpu_insn *insn, uint32_t n, uint32_t *v, const uint32_t *ids,
+                     int64_t extra)
+{
     const tern_cpu_nest *nest = s->nest;
     uint32_t index[TERN_TAPE_DIMS];
     memcpy(index, s->index, sizeof index);
     for (uint32_t done = 0; done < n;) {
         uint32_t run = n - done;
-        if (nest->flat && nest->extent[nest->lane] - index[nest->lane] < run) run = nest->extent[nest->lane] - index[nest->lane];
-        if (insn->action == TERN_DO_STORE) store_run(s, insn, index, run, v + done);
-        else if (insn->action == TERN_DO_INDEX) index_run(nest, &nest->access[insn->access], index, run, v + done);
-        else copy_run(s, insn, index, run, v + done, ids ? ids + done : NULL, extra);
+        if (nest->flat && nest->extent[nest->lane] - index[nest->lane] < run)
+            run = nest->extent[nest->lane] - index[nest->lane];
+        if (insn->action == TERN_DO_STORE)
+            store_run(s, insn, index, run, v + done);
+        else if (insn->action == TERN_DO_INDEX)
+            index_run(nest, &nest->access[insn->access], index, run, v + done);
+        else
+            copy_run(s, insn, index, run, v + done, ids ? ids + done : NULL, extra);
         done += run;
         if (done < n) advance(nest, index, run);
     }
@@ -116,12 +136,14 @@ static void each_run(tern_cpu_lanes *s, const tern_cpu_insn *insn, uint32_t n, u
 /* ------------------------------------------------------------- instructions */
 
 /* Offset that a one-element indirect index adds. */
-static int64_t indirect_base(const tern_cpu_lanes *s, const tern_cpu_insn *insn) {
+static int64_t indirect_base(const tern_cpu_lanes *s, const tern_cpu_insn *insn)
+{
     if (insn->in[0] == TERN_TAPE_NONE || !(insn->scalars & 1u)) return 0;
     return (int64_t) * (const uint32_t *)s->value[insn->in[0]] * s->nest->access[insn->access].indirect;
 }
 
-static void do_load(tern_cpu_lanes *s, const tern_cpu_insn *insn, uint32_t n) {
+static void do_load(tern_cpu_lanes *s, const tern_cpu_insn *insn, uint32_t n)
+{
     const tern_cpu_nest *nest = s->nest;
     const tern_cpu_access *access = &nest->access[insn->access];
     const int64_t extra = indirect_base(s, insn);
@@ -142,7 +164,8 @@ static void do_load(tern_cpu_lanes *s, const tern_cpu_insn *insn, uint32_t n) {
     }
 }
 
-static void do_store(tern_cpu_lanes *s, const tern_cpu_insn *insn, uint32_t n) {
+static void do_store(tern_cpu_lanes *s, const tern_cpu_insn *insn, uint32_t n)
+{
     const void *v = s->value[insn->in[0]];
     if (!insn->vector) n = 1;
     if (!(insn->scalars & 1u) || n == 1) {
@@ -157,25 +180,33 @@ static void do_store(tern_cpu_lanes *s, const tern_cpu_insn *insn, uint32_t n) {
         const uint32_t piece = n - done < 64 ? n - done : 64;
         each_run(s, insn, piece, same, NULL, 0);
         done += piece;
-        if (s->nest->rows) s->index[s->nest->lane] += piece;
-        else advance(s->nest, s->index, piece);
+        if (s->nest->rows)
+            s->index[s->nest->lane] += piece;
+        else
+            advance(s->nest, s->index, piece);
     }
     memcpy(s->index, index, sizeof index);
 }
 
 /* Rows of a chunk come in order, from one thread: the first writes, the others add. */
-static void do_column(const tern_cpu_lanes *s, const tern_cpu_insn *insn, uint32_t n) {
+static void do_column(const tern_cpu_lanes *s, const tern_cpu_insn *insn, uint32_t n)
+{
     const tern_cpu_nest *nest = s->nest;
     uint64_t inner = 0;
     for (uint32_t d = nest->outer_count; d < nest->dim_count; d++) inner += nest->inner_stride[d] * s->index[d];
-    float *column = (float *)s->tensors[nest->access[insn->access].tensor].data + s->row / nest->chunk_rows * nest->inner_total + inner;
+    float *column = (float *)s->tensors[nest->access[insn->access].tensor].data +
+                    s->row / nest->chunk_rows * nest->inner_total + inner;
     const void *v = s->value[insn->in[0]];
-    if (s->row % nest->chunk_rows != 0) insn->loop(n, column, column, v, NULL, 0);
-    else if (insn->scalars & 1u) nest->isa->fill(n, (uint32_t *)(void *)column, *(const uint32_t *)v);
-    else memcpy(column, v, n * sizeof *column);
+    if (s->row % nest->chunk_rows != 0)
+        insn->loop(n, column, column, v, NULL, 0);
+    else if (insn->scalars & 1u)
+        nest->isa->fill(n, (uint32_t *)(void *)column, *(const uint32_t *)v);
+    else
+        memcpy(column, v, n * sizeof *column);
 }
 
-static void do_reduction(tern_cpu_lanes *s, const tern_cpu_insn *insn, uint32_t n) {
+static void do_reduction(tern_cpu_lanes *s, const tern_cpu_insn *insn, uint32_t n)
+{
     const tern_cpu_isa *isa = s->nest->isa;
     const float *v = s->value[insn->in[0]];
     if (s->nest->rows) {
@@ -192,18 +223,21 @@ static void do_reduction(tern_cpu_lanes *s, const tern_cpu_insn *insn, uint32_t 
     if (top > *total || isnan(top)) *total = top;
 }
 
-static void run_block(tern_cpu_lanes *s, uint32_t from, uint32_t to, uint32_t n) {
+static void run_block(tern_cpu_lanes *s, uint32_t from, uint32_t to, uint32_t n)
+{
     const tern_cpu_nest *nest = s->nest;
     void **value = s->value;
     for (const tern_cpu_insn *insn = nest->insn + from, *end = nest->insn + to; insn < end; insn++) {
         const uint32_t lanes = insn->vector ? n : 1;
         switch ((tern_cpu_action)insn->action) {
         case TERN_DO_LOOP:
-            insn->loop(lanes, value[insn->d], value[insn->in[0]], insn->in[1] == TERN_TAPE_NONE ? NULL : value[insn->in[1]],
+            insn->loop(lanes, value[insn->d], value[insn->in[0]],
+                       insn->in[1] == TERN_TAPE_NONE ? NULL : value[insn->in[1]],
                        insn->in[2] == TERN_TAPE_NONE ? NULL : value[insn->in[2]], insn->scalars);
             break;
         case TERN_DO_PHILOX: {
-            const uint32_t *const in[4] = {value[insn->in[0]], value[insn->in[1]], value[insn->in[2]], value[insn->in[3]]};
+            const uint32_t *const in[4] = {value[insn->in[0]], value[insn->in[1]], value[insn->in[2]],
+                                           value[insn->in[3]]};
             nest->isa->philox(lanes, value[insn->d], in, insn->imm, insn->scalars);
             break;
         }
@@ -227,14 +261,16 @@ static void run_block(tern_cpu_lanes *s, uint32_t from, uint32_t to, uint32_t n)
 
 /* ------------------------------------------------------------------- ranges */
 
-static void decode(const tern_cpu_nest *nest, uint32_t from, uint32_t to, uint64_t flat, uint32_t *index) {
+static void decode(const tern_cpu_nest *nest, uint32_t from, uint32_t to, uint64_t flat, uint32_t *index)
+{
     for (uint32_t d = to; d-- > from;) {
         index[d] = (uint32_t)(flat % nest->extent[d]);
         flat /= nest->extent[d];
     }
 }
 
-static void start_reductions(tern_cpu_lanes *s, const tern_cpu_phase *phase, uint32_t n) {
+static void start_reductions(tern_cpu_lanes *s, const tern_cpu_phase *phase, uint32_t n)
+{
     const tern_cpu_nest *nest = s->nest;
     const float low = -INFINITY;
     uint32_t low_bits;
@@ -249,7 +285,8 @@ static void start_reductions(tern_cpu_lanes *s, const tern_cpu_phase *phase, uin
 }
 
 /* Elements [start, start + count) of the row's inner range. */
-static void run_inner(tern_cpu_lanes *s, const tern_cpu_phase *phase, uint64_t start, uint64_t count) {
+static void run_inner(tern_cpu_lanes *s, const tern_cpu_phase *phase, uint64_t start, uint64_t count)
+{
     const tern_cpu_nest *nest = s->nest;
     const uint32_t last = nest->dim_count - 1;
     decode(nest, nest->outer_count, nest->dim_count, start, s->index);
@@ -263,7 +300,8 @@ static void run_inner(tern_cpu_lanes *s, const tern_cpu_phase *phase, uint64_t s
 }
 
 /* n rows side by side: the running sum of each lane is added to its total every FOLD steps and at the end. */
-static void run_lanes(tern_cpu_lanes *s, const tern_cpu_phase *phase, uint32_t n) {
+static void run_lanes(tern_cpu_lanes *s, const tern_cpu_phase *phase, uint32_t n)
+{
     const tern_cpu_nest *nest = s->nest;
     if (phase->body == phase->body_end) return;
     memset(s->index + nest->outer_count, 0, sizeof(uint32_t) * (nest->dim_count - nest->outer_count));
@@ -275,13 +313,16 @@ static void run_lanes(tern_cpu_lanes *s, const tern_cpu_phase *phase, uint32_t n
         for (uint32_t r = phase->reduce; r < phase->reduce_end; r++) {
             if (nest->reduce_max[r]) continue;
             float *running = s->value[nest->reduce_value[r]], *total = running + nest->block;
-            if (i == nest->inner_total) add(n, running, running, total, NULL, 0);
-            else add(n, total, total, running, NULL, 0), nest->isa->fill(n, (uint32_t *)(void *)running, 0);
+            if (i == nest->inner_total)
+                add(n, running, running, total, NULL, 0);
+            else
+                add(n, total, total, running, NULL, 0), nest->isa->fill(n, (uint32_t *)(void *)running, 0);
         }
     }
 }
 
-static void end_reductions(tern_cpu_lanes *s, const tern_cpu_phase *phase) {
+static void end_reductions(tern_cpu_lanes *s, const tern_cpu_phase *phase)
+{
     for (uint32_t r = phase->reduce; r < phase->reduce_end; r++) {
         const float total = (float)s->sum[r];
         memcpy(&s->one[s->nest->reduce_value[r]], &total, sizeof total);
@@ -298,11 +339,13 @@ typedef struct job {
     const uint32_t *one; /* the row's values, for tiles of a split row */
 } job;
 
-static void rows_tile(void *context, uint32_t tile, void *scratch) {
+static void rows_tile(void *context, uint32_t tile, void *scratch)
+{
     const job *j = context;
     const tern_cpu_nest *nest = j->nest;
     tern_cpu_lanes *s = tern_cpu_nest_place(nest, j->tensors, scratch);
-    const uint64_t first = tile * nest->tile, end = first + nest->tile < nest->outer_total ? first + nest->tile : nest->outer_total;
+    const uint64_t first = tile * nest->tile,
+                   end = first + nest->tile < nest->outer_total ? first + nest->tile : nest->outer_total;
     for (s->row = first; s->row < end; s->row++) {
         decode(nest, 0, nest->outer_count, s->row, s->index);
         for (uint32_t p = 0; p < nest->phase_count; p++) {
@@ -316,7 +359,8 @@ static void rows_tile(void *context, uint32_t tile, void *scratch) {
     }
 }
 
-static void lanes_tile(void *context, uint32_t tile, void *scratch) {
+static void lanes_tile(void *context, uint32_t tile, void *scratch)
+{
     const job *j = context;
     const tern_cpu_nest *nest = j->nest;
     const uint32_t lane = nest->lane, pieces = (nest->extent[lane] + nest->block - 1) / nest->block;
@@ -334,7 +378,8 @@ static void lanes_tile(void *context, uint32_t tile, void *scratch) {
     }
 }
 
-static void split_tile(void *context, uint32_t tile, void *scratch) {
+static void split_tile(void *context, uint32_t tile, void *scratch)
+{
     const job *j = context;
     const tern_cpu_nest *nest = j->nest;
     const tern_cpu_phase *phase = &nest->phase[j->phase];
@@ -343,13 +388,16 @@ static void split_tile(void *context, uint32_t tile, void *scratch) {
     s->row = j->row;
     decode(nest, 0, nest->outer_count, s->row, s->index);
     start_reductions(s, phase, 1);
-    const uint64_t first = tile * nest->tile, count = nest->inner_total - first < nest->tile ? nest->inner_total - first : nest->tile;
+    const uint64_t first = tile * nest->tile,
+                   count = nest->inner_total - first < nest->tile ? nest->inner_total - first : nest->tile;
     run_inner(s, phase, first, count);
-    for (uint32_t r = phase->reduce; r < phase->reduce_end; r++) nest->partial[(size_t)tile * nest->reduce_count + r] = s->sum[r];
+    for (uint32_t r = phase->reduce; r < phase->reduce_end; r++)
+        nest->partial[(size_t)tile * nest->reduce_count + r] = s->sum[r];
 }
 
 /* The row's own state lives behind the tiles' in the caller's scratch, since the caller runs tiles too. */
-static void run_split(const tern_cpu_nest *nest, const tern_cpu_range *tensors, tern_cpu_pool *pool) {
+static void run_split(const tern_cpu_nest *nest, const tern_cpu_range *tensors, tern_cpu_pool *pool)
+{
     tern_cpu_lanes *s = tern_cpu_nest_place(nest, tensors, (char *)tern_cpu_pool_scratch(pool) + nest->scratch_bytes);
     for (s->row = 0; s->row < nest->outer_total; s->row++) {
         decode(nest, 0, nest->outer_count, s->row, s->index);
@@ -364,15 +412,18 @@ static void run_split(const tern_cpu_nest *nest, const tern_cpu_range *tensors, 
             for (uint32_t r = phase->reduce; r < phase->reduce_end; r++)
                 for (uint32_t t = 0; t < nest->tile_count; t++) {
                     const double part = nest->partial[(size_t)t * nest->reduce_count + r];
-                    if (!nest->reduce_max[r]) s->sum[r] += part;
-                    else if (part > s->sum[r] || isnan(part)) s->sum[r] = part;
+                    if (!nest->reduce_max[r])
+                        s->sum[r] += part;
+                    else if (part > s->sum[r] || isnan(part))
+                        s->sum[r] = part;
                 }
             end_reductions(s, phase);
         }
     }
 }
 
-void tern_cpu_nest_run(const tern_cpu_nest *nest, const tern_cpu_range *tensors, tern_cpu_pool *pool) {
+void tern_cpu_nest_run(const tern_cpu_nest *nest, const tern_cpu_range *tensors, tern_cpu_pool *pool)
+{
     if (nest->split) {
         run_split(nest, tensors, pool);
         return;
@@ -381,13 +432,15 @@ void tern_cpu_nest_run(const tern_cpu_nest *nest, const tern_cpu_range *tensors,
     tern_cpu_pool_run(pool, nest->tile_count, nest->rows ? lanes_tile : rows_tile, &j);
 }
 
-tern_cpu_lanes *tern_cpu_nest_begin(const tern_cpu_nest *nest, const tern_cpu_range *tensors, void *scratch) {
+tern_cpu_lanes *tern_cpu_nest_begin(const tern_cpu_nest *nest, const tern_cpu_range *tensors, void *scratch)
+{
     tern_cpu_lanes *s = tern_cpu_nest_place(nest, tensors, scratch);
     run_block(s, nest->phase[0].head, nest->phase[0].head_end, 1);
     return s;
 }
 
-void tern_cpu_nest_epilogue(tern_cpu_lanes *s, uint32_t batch, uint32_t m, uint32_t n0, uint32_t n, const float *acc) {
+void tern_cpu_nest_epilogue(tern_cpu_lanes *s, uint32_t batch, uint32_t m, uint32_t n0, uint32_t n, const float *acc)
+{
     const tern_cpu_phase *phase = &s->nest->phase[0];
     const uint32_t block = s->nest->block;
     s->index[0] = batch, s->index[1] = m;

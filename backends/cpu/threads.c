@@ -3,11 +3,12 @@
  *
  *     thread w first takes the tiles [w T / n, (w + 1) T / n), then what is left of the others' shares
  *
- * so that the same thread meets the same rows step after step (its cache still holds them), and a thread that the system
- * took away does not hold the job up. Who computes a tile never changes its result: tiles are fixed by whoever makes the job.
+ * so that the same thread meets the same rows step after step (its cache still holds them), and a thread that the
+ * system took away does not hold the job up. Who computes a tile never changes its result: tiles are fixed by whoever
+ * makes the job.
  *
- * A job is open from its start until the caller has found no tile left. Helpers that come late find it closed and touch nothing,
- * so the caller waits for those inside only, never for one still asleep. */
+ * A job is open from its start until the caller has found no tile left. Helpers that come late find it closed and touch
+ * nothing, so the caller waits for those inside only, never for one still asleep. */
 #include "backends/cpu/threads.h"
 
 #include <pthread.h>
@@ -49,7 +50,8 @@ struct tern_cpu_pool {
 
 static _Thread_local uint32_t thread_index;
 
-static void rest(void) {
+static void rest(void)
+{
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
 #else
@@ -57,7 +59,8 @@ static void rest(void) {
 #endif
 }
 
-static void take_tiles(tern_cpu_pool *pool, uint32_t first, void *scratch) {
+static void take_tiles(tern_cpu_pool *pool, uint32_t first, void *scratch)
+{
     for (uint32_t i = 0; i < pool->threads; i++) {
         share *s = &pool->shares[(first + i) % pool->threads];
         for (;;) {
@@ -69,7 +72,8 @@ static void take_tiles(tern_cpu_pool *pool, uint32_t first, void *scratch) {
     }
 }
 
-static uint32_t next_job(tern_cpu_pool *pool, uint32_t seen) {
+static uint32_t next_job(tern_cpu_pool *pool, uint32_t seen)
+{
     for (int round = 0; round < SPIN_ROUNDS; round++) {
         const uint32_t job = atomic_load_explicit(&pool->job, memory_order_acquire);
         if (job != seen) return job;
@@ -83,7 +87,8 @@ static uint32_t next_job(tern_cpu_pool *pool, uint32_t seen) {
     return atomic_load(&pool->job);
 }
 
-static void *help(void *argument) {
+static void *help(void *argument)
+{
     worker *self = argument;
     tern_cpu_pool *pool = self->pool;
     uint32_t seen = 0;
@@ -95,7 +100,8 @@ static void *help(void *argument) {
     return NULL;
 }
 
-static void call_helpers(tern_cpu_pool *pool) {
+static void call_helpers(tern_cpu_pool *pool)
+{
     atomic_fetch_add(&pool->job, 1);
     if (atomic_load(&pool->sleepers) == 0) return;
     pthread_mutex_lock(&pool->mutex); /* who counted itself asleep is waiting by now */
@@ -103,7 +109,8 @@ static void call_helpers(tern_cpu_pool *pool) {
     pthread_mutex_unlock(&pool->mutex);
 }
 
-void tern_cpu_pool_run(tern_cpu_pool *pool, uint32_t tiles, tern_cpu_work work, void *context) {
+void tern_cpu_pool_run(tern_cpu_pool *pool, uint32_t tiles, tern_cpu_work work, void *context)
+{
     void *scratch = pool->workers[0].scratch;
     if (pool->threads == 1 || tiles == 1) {
         for (uint32_t tile = 0; tile < tiles; tile++) work(context, tile, scratch);
@@ -111,7 +118,8 @@ void tern_cpu_pool_run(tern_cpu_pool *pool, uint32_t tiles, tern_cpu_work work, 
     }
     pool->work = work, pool->context = context;
     for (uint32_t w = 0; w < pool->threads; w++) {
-        atomic_store_explicit(&pool->shares[w].next, (uint32_t)((uint64_t)tiles * w / pool->threads), memory_order_relaxed);
+        atomic_store_explicit(&pool->shares[w].next, (uint32_t)((uint64_t)tiles * w / pool->threads),
+                              memory_order_relaxed);
         pool->shares[w].end = (uint32_t)((uint64_t)tiles * (w + 1) / pool->threads);
     }
     atomic_fetch_or(&pool->gate, OPEN);
@@ -119,12 +127,15 @@ void tern_cpu_pool_run(tern_cpu_pool *pool, uint32_t tiles, tern_cpu_work work, 
     take_tiles(pool, 0, scratch);
     atomic_fetch_and(&pool->gate, ~OPEN);
     for (uint32_t round = 0; atomic_load(&pool->gate) != 0; round++) {
-        if (round < SPIN_ROUNDS) rest();
-        else sched_yield();
+        if (round < SPIN_ROUNDS)
+            rest();
+        else
+            sched_yield();
     }
 }
 
-tern_status tern_cpu_pool_reserve(tern_cpu_pool *pool, size_t bytes) {
+tern_status tern_cpu_pool_reserve(tern_cpu_pool *pool, size_t bytes)
+{
     if (bytes <= pool->scratch_bytes) return TERN_OK;
     bytes = (bytes + 4095) / 4096 * 4096;
     void **fresh = calloc(pool->threads, sizeof *fresh);
@@ -146,11 +157,13 @@ fail:
     return status;
 }
 
-tern_status tern_cpu_pool_create(uint32_t threads, tern_cpu_pool **out_pool) {
+tern_status tern_cpu_pool_create(uint32_t threads, tern_cpu_pool **out_pool)
+{
     tern_status status = TERN_OK;
     tern_cpu_pool *pool = NULL;
     *out_pool = NULL;
-    if (posix_memalign((void **)&pool, LINE, sizeof *pool) != 0) return tern_error_memory("the thread pool", sizeof *pool);
+    if (posix_memalign((void **)&pool, LINE, sizeof *pool) != 0)
+        return tern_error_memory("the thread pool", sizeof *pool);
     memset(pool, 0, sizeof *pool);
     pool->threads = threads;
     pthread_mutex_init(&pool->mutex, NULL);
@@ -168,8 +181,9 @@ tern_status tern_cpu_pool_create(uint32_t threads, tern_cpu_pool **out_pool) {
         worker *w = &pool->workers[pool->started];
         const int code = pthread_create(&w->thread, NULL, help, w);
         if (code == 0) continue;
-        status = tern_error(TERN_ERROR_MEMORY, "thread %u of %u could not be started (%s); ask for fewer with --threads", pool->started + 1,
-                            threads, strerror(code));
+        status =
+            tern_error(TERN_ERROR_MEMORY, "thread %u of %u could not be started (%s); ask for fewer with --threads",
+                       pool->started + 1, threads, strerror(code));
         goto fail;
     }
     *out_pool = pool;
@@ -179,7 +193,8 @@ fail:
     return status;
 }
 
-void tern_cpu_pool_destroy(tern_cpu_pool *pool, bool in_child) {
+void tern_cpu_pool_destroy(tern_cpu_pool *pool, bool in_child)
+{
     if (!pool) return;
     atomic_store(&pool->stop, true);
     if (!in_child) {

@@ -133,7 +133,7 @@ static tern_status transfer(tern_backend_device *device, tern_backend_buffer *bu
     if (buffer->address) {
         if (read_to)
             memcpy(read_to, buffer->address + offset, (size_t)bytes);
-        else
+        else if (write_from)
             memcpy(buffer->address + offset, write_from, (size_t)bytes);
         return TERN_OK;
     }

@@ -305,7 +305,7 @@ tern_status tern_opencl_device_count(uint32_t *out_count)
 
 tern_status tern_opencl_entry_find(uint32_t index, tern_opencl_entry *out_entry)
 {
-    uint32_t count;
+    uint32_t count = 0;
     const tern_status status = tern_opencl_device_count(&count);
     if (status < 0) return status;
     if (index >= count)

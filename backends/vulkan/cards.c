@@ -332,7 +332,7 @@ fail:
 
 tern_status vulkan_device_info(uint32_t index, tern_device_info *out_info)
 {
-    vulkan_card card;
+    vulkan_card card = {0};
     tern_status status = card_at(index, &card);
     if (status == TERN_OK) *out_info = card.info;
     return status;
@@ -340,7 +340,7 @@ tern_status vulkan_device_info(uint32_t index, tern_device_info *out_info)
 
 tern_status vulkan_device_notes(uint32_t index, char *out_text, size_t bytes)
 {
-    vulkan_card card;
+    vulkan_card card = {0};
     tern_status status = card_at(index, &card);
     if (status < 0) return status;
     (void)snprintf(out_text, bytes,

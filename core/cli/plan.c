@@ -198,13 +198,46 @@ fail:
 
 /* ------------------------------------------------------------------ command */
 
+static tern_status advise(const tern_cli_estimate *plan, const char *reason)
+{
+    char advice[160];
+    const tern_gpt2_options *n = &plan->nearest;
+    if (plan->has_nearest)
+        snprintf(advice, sizeof advice, "the nearest that fits is --batch %u --layers %u --width %u --heads %u", n->batch,
+                 n->layers, n->width, n->heads);
+    else
+        snprintf(advice, sizeof advice, "no smaller batch, depth or width fits; make the context or the vocabulary smaller");
+    return tern_error(TERN_ERROR_DEVICE_MEMORY, "this does not fit: %s; %s", reason, advice);
+}
+
+static tern_status refuse(const tern_cli_estimate *plan)
+{
+    char reason[256];
+    snprintf(reason, sizeof reason, "memory binds, %llu bytes are needed, %llu more than the %llu of %.64s",
+             (unsigned long long)plan->memory.total, (unsigned long long)(plan->memory.total - plan->memory.budget),
+             (unsigned long long)plan->memory.budget, plan->device->info.name);
+    return advise(plan, reason);
+}
+
+/* No plan at all: one tensor is above a limit, which the sentence just set names. */
+static tern_status refuse_tensor(tern_device *device, const tern_plan_options *options, tern_cli_estimate *plan)
+{
+    char reason[512];
+    snprintf(reason, sizeof reason, "%s", tern_error_message());
+    const tern_status status = find_nearest(device, options, plan);
+    return status < 0 ? status : advise(plan, reason);
+}
+
 static tern_status show(const plan_command *c, tern_device *device, const tern_plan_options *options,
                         tern_cli_estimate *plan)
 {
     tern_status status;
     tern_setup *setup = NULL;
     tern_gpt2_options shape = plan->shape;
-    TERN_TRY(create_setup(device, options, &shape, &setup));
+    status = create_setup(device, options, &shape, &setup);
+    if (status == TERN_ERROR_UNSUPPORTED || status == TERN_ERROR_DEVICE_MEMORY)
+        return refuse_tensor(device, options, plan);
+    if (status < 0) return status;
     plan->device = device;
     plan->setup = setup;
     measure(plan);
@@ -218,22 +251,6 @@ static tern_status show(const plan_command *c, tern_device *device, const tern_p
 fail:
     tern_setup_destroy(setup);
     return status;
-}
-
-static tern_status refuse(const tern_cli_estimate *plan)
-{
-    char advice[160];
-    const tern_gpt2_options *n = &plan->nearest;
-    if (plan->has_nearest)
-        snprintf(advice, sizeof advice, "the nearest that fits is --batch %u --layers %u --width %u --heads %u", n->batch,
-                 n->layers, n->width, n->heads);
-    else
-        snprintf(advice, sizeof advice, "no smaller batch, depth or width fits; make the context or the vocabulary smaller");
-    return tern_error(TERN_ERROR_DEVICE_MEMORY,
-                      "this does not fit: memory binds, %llu bytes are needed, %llu more than the %llu of %s; %s",
-                      (unsigned long long)plan->memory.total,
-                      (unsigned long long)(plan->memory.total - plan->memory.budget),
-                      (unsigned long long)plan->memory.budget, plan->device->info.name, advice);
 }
 
 int tern_cli_plan(int argc, char **argv)

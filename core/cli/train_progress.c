@@ -67,16 +67,18 @@ static void format_time(double seconds, char text[32])
 
 static void show_line(tern_progress *p, const tern_step_report *r, double val, bool keep)
 {
-    char used[24], budget[24], eta[32], extra[64] = "", first[48] = "";
+    char used[24], budget[24], eta[32], extra[64] = "", first[48] = "", rate[96] = "";
     const uint64_t step = r->attempt + 1;
     format_time((double)(p->steps > step ? p->steps - step : 0) * p->seconds_per_step, eta);
     if (!isnan(val)) snprintf(extra, sizeof extra, "  val %.4f", val);
-    if (step == 1) snprintf(first, sizeof first, " (ln V %.4f)", p->ln_vocab);
-    fprintf(stderr, "%sstep %llu/%llu  loss %.4f%s%s  norm %.3g  lr %.2e  %.0f tokens/s  memory %s of %s  ETA %s%s%s",
-            p->terminal ? "\r" : "", (unsigned long long)step, (unsigned long long)p->steps, r->loss, first, extra,
-            r->norm, r->lr, (double)p->tokens_per_step / p->seconds_per_step, tern_cli_bytes(p->peak_bytes, used),
-            tern_cli_bytes(p->budget_bytes, budget), eta, r->skipped ? "  SKIPPED: gradient not finite" : "",
-            p->terminal ? CLEAR_TO_END : "\n");
+    if (step == 1)
+        snprintf(first, sizeof first, " (ln V %.4f)", p->ln_vocab);
+    else
+        snprintf(rate, sizeof rate, "  %.0f tokens/s  ETA %s", (double)p->tokens_per_step / p->seconds_per_step, eta);
+    fprintf(stderr, "%sstep %llu/%llu  loss %.4f%s%s  norm %.3g  lr %.2e%s  memory %s of %s%s%s", p->terminal ? "\r" : "",
+            (unsigned long long)step, (unsigned long long)p->steps, r->loss, first, extra, r->norm, r->lr, rate,
+            tern_cli_bytes(p->peak_bytes, used), tern_cli_bytes(p->budget_bytes, budget),
+            r->skipped ? "  SKIPPED: gradient not finite" : "", p->terminal ? CLEAR_TO_END : "\n");
     p->live = p->terminal;
     if (keep) end_live(p);
     fflush(stderr);
@@ -129,6 +131,7 @@ tern_status tern_progress_step(tern_progress *p, const tern_step_report *r, doub
     if (!log && !validated && !r->skipped && (!p->terminal || now - p->mark_ns < LIVE_NS)) return TERN_OK;
     const uint64_t spent = now - p->mark_ns > p->pause_ns ? now - p->mark_ns - p->pause_ns : 1;
     p->seconds_per_step = (double)spent * 1e-9 / (double)(step - p->mark_step);
+    if (step == 1) p->first_seconds = elapsed(p);
     p->mark_ns = now;
     p->mark_step = step;
     p->pause_ns = 0;
@@ -136,20 +139,28 @@ tern_status tern_progress_step(tern_progress *p, const tern_step_report *r, doub
     return log || validated ? emit_step(p, r, val) : TERN_OK;
 }
 
+/* Of all steps but the first, in which drivers still translate kernels. */
+static double overall_rate(const tern_progress *p, double seconds)
+{
+    const double tokens = (double)p->tokens_per_step;
+    if (p->done > 1 && seconds > p->first_seconds) return (double)(p->done - 1) * tokens / (seconds - p->first_seconds);
+    return seconds > 0 ? (double)p->done * tokens / seconds : 0;
+}
+
 tern_status tern_progress_end(tern_progress *p, double val, uint64_t val_tokens, bool interrupted)
 {
     const double seconds = elapsed(p), tokens = (double)(p->done * p->tokens_per_step),
-                 train = tern_progress_train_loss(p);
+                 train = tern_progress_train_loss(p), rate = overall_rate(p, seconds);
     cJSON *json = cJSON_CreateObject();
     bool complete = add(json, "steps", (double)p->done) && add(json, "train_loss", train) && add(json, "val_loss", val) &&
                     add(json, "val_tokens", (double)val_tokens) && add(json, "tokens", tokens) &&
-                    add(json, "tokens_per_s", seconds > 0 ? tokens / seconds : 0) &&
+                    add(json, "tokens_per_s", rate) &&
                     add(json, "peak_bytes", (double)p->peak_bytes) && add(json, "seconds", seconds);
     if (complete) complete = cJSON_AddBoolToObject(json, "interrupted", interrupted) != NULL;
     end_live(p);
     fprintf(stderr, "train_loss %.4f (mean of the last %d steps)", train,
             p->done < TERN_PROGRESS_RECENT ? (int)p->done : TERN_PROGRESS_RECENT);
     if (!isnan(val)) fprintf(stderr, "  val_loss %.4f (%llu held-out tokens)", val, (unsigned long long)val_tokens);
-    fprintf(stderr, "  %.1f s, %.0f tokens/s\n", seconds, seconds > 0 ? tokens / seconds : 0);
+    fprintf(stderr, "  %.1f s, %.0f tokens/s\n", seconds, rate);
     return emit(p, json, complete);
 }

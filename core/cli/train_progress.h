@@ -6,7 +6,8 @@
  *              └── metrics.jsonl   the same objects, when there is an output folder
  *
  * What it is not: it decides nothing about the run.
- * Invariant: rates count neither the build nor validation nor saving; an ended run's last object holds train_loss and
+ * Invariant: rates count neither the build nor validation nor saving, and step 1, in which drivers still translate
+ * kernels, counts for itself only; an ended run's last object holds train_loss and
  * val_loss. */
 #ifndef TERN_CLI_TRAIN_PROGRESS_H
 #define TERN_CLI_TRAIN_PROGRESS_H
@@ -27,6 +28,7 @@ typedef struct tern_progress {
     uint64_t pause_ns;          /* since the mark: validation and saving */
     uint64_t all_pause_ns;
     double seconds_per_step;    /* of the latest interval */
+    double first_seconds;       /* of step 1 */
     double recent[TERN_PROGRESS_RECENT];
     uint64_t done;              /* steps reported */
 } tern_progress;

@@ -94,7 +94,8 @@ void tern_access_linear(int32_t rank, const int64_t *shape, const tern_affine *c
 }
 
 /* A view with neighbouring axes taken as one where it treats them alike, so that fewer dims need splitting: a bias broadcast over
- * (batch, time) does not care where batch ends. */
+ * (batch, time) does not care where batch ends. Axes of size 1 on both sides are left out: they are alike to any neighbour, and would
+ * chain a kept axis to a repeated one. */
 typedef struct merged_view {
     int32_t rank;
     int64_t out[TERN_MAX_RANK], in[TERN_MAX_RANK];         /* sizes, view's and input's (by the view's axes) */
@@ -108,38 +109,45 @@ static bool untouched(const tern_tensor *view, int32_t axis)
     return view->shape[axis] == view->in[0]->shape[axis] && (view->op != TERN_OP_PAD || view->at.pad.before[axis] == 0);
 }
 
-static bool axes_merge(const tern_tensor *view, int32_t axis)
+static bool axes_merge(const tern_tensor *view, int32_t a, int32_t b)
 {
-    if (untouched(view, axis) && untouched(view, axis + 1)) return true;
-    return view->op == TERN_OP_EXPAND && view->in[0]->shape[axis] == 1 && view->in[0]->shape[axis + 1] == 1;
+    if (untouched(view, a) && untouched(view, b)) return true;
+    return view->op == TERN_OP_EXPAND && view->in[0]->shape[a] == 1 && view->in[0]->shape[b] == 1;
 }
 
 static void merge_view(const tern_tensor *view, merged_view *m)
 {
+    int32_t last = -1;
     memset(m, 0, sizeof *m);
     for (int32_t i = 0; i < view->rank; i++) {
-        if (i > 0 && axes_merge(view, i - 1)) {
+        if (view->shape[i] == 1 && view->in[0]->shape[i] == 1) continue;
+        if (last >= 0 && axes_merge(view, last, i)) {
             m->out[m->rank - 1] *= view->shape[i];
             m->in[m->rank - 1] *= view->in[0]->shape[i];
-            continue;
+        } else {
+            m->out[m->rank] = view->shape[i];
+            m->in[m->rank] = view->in[0]->shape[i];
+            if (view->op == TERN_OP_SLICE) m->start[m->rank] = view->at.slice.starts[i];
+            if (view->op == TERN_OP_PAD) {
+                m->before[m->rank] = view->at.pad.before[i];
+                m->after[m->rank] = view->at.pad.after[i];
+            }
+            m->rank++;
         }
-        m->out[m->rank] = view->shape[i];
-        m->in[m->rank] = view->in[0]->shape[i];
-        if (view->op == TERN_OP_SLICE) m->start[m->rank] = view->at.slice.starts[i];
-        if (view->op == TERN_OP_PAD) {
-            m->before[m->rank] = view->at.pad.before[i];
-            m->after[m->rank] = view->at.pad.after[i];
-        }
-        m->rank++;
+        last = i;
     }
 }
 
-/* One axis of PAD: the input's coordinate, and a mask where the axis was padded. */
-static tern_access_result pad_axis(const merged_view *m, int32_t axis, tern_affine *coordinate, tern_access *access)
+/* One axis of PAD: the input's coordinate, and a mask if some indices fall into the padding. */
+static tern_access_result pad_axis(const tern_space *space, const merged_view *m, int32_t axis, tern_affine *coordinate, tern_access *access)
 {
+    int64_t low, high;
     if (m->before[axis] == 0 && m->after[axis] == 0) return TERN_ACCESS_OK;
-    if (access->mask_count == TERN_TAPE_MASKS) return TERN_ACCESS_NONE;
     coordinate->offset -= m->before[axis];
+    tern_access_range(space, coordinate, &low, &high);
+    if (low >= 0 && high < m->in[axis]) return TERN_ACCESS_OK;
+    if (high < 0 || low >= m->in[axis]) return TERN_ACCESS_ZERO;
+    if (access->mask_count == TERN_TAPE_MASKS) return TERN_ACCESS_NONE;
     access->mask[access->mask_count++] = (tern_access_mask){*coordinate, m->in[axis]};
     if (m->in[axis] == 1) memset(coordinate, 0, sizeof *coordinate); /* where the mask holds it is 0 */
     return TERN_ACCESS_OK;
@@ -165,13 +173,13 @@ tern_access_result tern_access_through(const tern_space *space, const tern_tenso
     merged_view m;
     tern_affine at[TERN_MAX_RANK];
     merge_view(view, &m);
-    const tern_access_result result = tern_access_coordinates(space, m.rank, m.out, access, at, out_split);
-    if (result != TERN_ACCESS_OK) return result;
-    for (int32_t i = 0; i < m.rank; i++) {
+    tern_access_result result = tern_access_coordinates(space, m.rank, m.out, access, at, out_split);
+    for (int32_t i = 0; i < m.rank && result == TERN_ACCESS_OK; i++) {
         if (view->op == TERN_OP_EXPAND && m.in[i] == 1) memset(&at[i], 0, sizeof at[i]);
         at[i].offset += m.start[i];
-        if (pad_axis(&m, i, &at[i], out_access) != TERN_ACCESS_OK) return TERN_ACCESS_NONE;
+        result = pad_axis(space, &m, i, &at[i], out_access);
     }
+    if (result != TERN_ACCESS_OK) return result;
     tern_access_linear(m.rank, m.in, at, &out_access->element);
     return TERN_ACCESS_OK;
 }

@@ -39,6 +39,7 @@ typedef struct tern_access {
 typedef enum tern_access_result {
     TERN_ACCESS_OK = 0,
     TERN_ACCESS_SPLIT, /* split dim `dim` so that its inner part has extent `inner`, then start again */
+    TERN_ACCESS_ZERO,  /* every index falls into padding: the value is 0 */
     TERN_ACCESS_NONE   /* not expressible: the view's input has to be stored first */
 } tern_access_result;
 

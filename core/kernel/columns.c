@@ -2,7 +2,7 @@
 /* columns.c - see columns.h. */
 #include "core/kernel/columns.h"
 
-#include "core/kernel/trace.h"
+#include "core/kernel/fuse.h"
 
 #include <stdlib.h>
 
@@ -80,7 +80,13 @@ tern_status tern_split_columns(const tern_graph *graph, tern_graph **out_graph)
         result->pass = x->pass;
         map[i] = splits(x, &rows, &columns) ? split_sum(result, x, map[x->in[0]->id], rows, columns) : copy(result, x, map);
     }
-    for (uint32_t o = 0; o < graph->output_count; o++) tern_output(map[graph->outputs[o].tensor->id], graph->outputs[o].name);
+    for (uint32_t o = 0; o < graph->output_count; o++) {
+        const tern_tensor *x = graph->outputs[o].tensor;
+        tern_tensor *y = map[x->id];
+        if (x->op == TERN_OP_ASSIGN && tern_is_replaced(graph, x)) /* a view to copy through */
+            y = tern_graph_node(result, TERN_OP_RESHAPE, x->dtype, x->rank, x->shape, 1, &y, x->label);
+        tern_output(y, graph->outputs[o].name);
+    }
     TERN_TRY(tern_graph_status(result));
     *out_graph = result;
     result = NULL;

@@ -136,6 +136,7 @@ static void widen(emitter *e, tern_emit_argument *argument, const tern_place *pl
     const int64_t count = tern_count(argument->storage);
     if (place->indirect != 0 || column || low < 0) low = 0;
     if (place->indirect != 0 || column || high > count - 1) high = count - 1;
+    if (low > high) low = high = 0; /* masks that never hold together: nothing is touched */
     if (low < argument->low) argument->low = low;
     if (high + 1 > argument->high) argument->high = high + 1;
 }

@@ -7,10 +7,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LONGEST_CHAIN 256u /* nodes between a stored value and those it is made of */
+
 const tern_tensor *tern_same_elements(const tern_tensor *x)
 {
     while (x->op == TERN_OP_RESHAPE || x->op == TERN_OP_DETACH) x = x->in[0];
     return x;
+}
+
+bool tern_is_replaced(const tern_graph *graph, const tern_tensor *version)
+{
+    for (uint32_t i = version->id + 1u; i < graph->node_count; i++)
+        if (graph->nodes[i]->op == TERN_OP_ASSIGN && graph->nodes[i]->in[0] == version) return true;
+    return false;
+}
+
+const tern_tensor *tern_fuser_output(const tern_graph *graph, const tern_tensor *x)
+{
+    const tern_tensor *base = tern_same_elements(x);
+    return base != x && tern_is_replaced(graph, base) ? x : base;
 }
 
 bool tern_fuser_is_point(const tern_fuser *fuser, const tern_tensor *x)
@@ -60,7 +75,7 @@ static void store_required(tern_fuser *fuser)
         store_kept(fuser, x);
     }
     for (uint32_t o = 0; o < graph->output_count; o++) {
-        const tern_tensor *x = tern_same_elements(graph->outputs[o].tensor);
+        const tern_tensor *x = tern_fuser_output(graph, graph->outputs[o].tensor);
         if (tern_ops[x->op].kind != TERN_KIND_LEAF || x->op == TERN_OP_INDEX || x->op == TERN_OP_CONSTANT) fuser->stored[x->id] = true;
     }
 }
@@ -74,6 +89,27 @@ static tern_status store_junctions(tern_fuser *fuser)
         if (junction[i] && fuser->live[i]) fuser->stored[i] = true;
     free(junction);
     return status;
+}
+
+/* Chains longer than LONGEST_CHAIN are cut, which bounds the recursion over them, the length of a kernel and the time to fuse it. Views
+ * cost a kernel nothing and their results may be large, so they are cut later. */
+static tern_status store_chain_links(tern_fuser *fuser)
+{
+    const tern_graph *graph = fuser->graph;
+    uint32_t *depth = calloc(graph->node_count + 1u, sizeof *depth);
+    if (!depth) return tern_error_memory("the fuser", graph->node_count * sizeof *depth);
+    for (uint32_t i = 0; i < graph->node_count; i++) {
+        const tern_tensor *x = graph->nodes[i];
+        const tern_op_kind kind = tern_ops[x->op].kind;
+        if (kind == TERN_KIND_LEAF || tern_fuser_is_point(fuser, x)) continue;
+        for (int32_t k = 0; k < x->in_count; k++)
+            if (depth[x->in[k]->id] >= depth[i]) depth[i] = depth[x->in[k]->id] + 1u;
+        if (!fuser->live[i] || depth[i] < (kind == TERN_KIND_VIEW ? 2 * LONGEST_CHAIN : LONGEST_CHAIN)) continue;
+        fuser->stored[i] = true;
+        depth[i] = 0;
+    }
+    free(depth);
+    return TERN_OK;
 }
 
 /* A reduction that several stored values need would be repeated in each kernel; true when one was newly stored. */
@@ -113,6 +149,7 @@ tern_status tern_fuser_run(tern_fuser *fuser, const tern_graph *graph)
     mark_live(fuser);
     store_required(fuser);
     if (fuser->fuse && (status = store_junctions(fuser)) < 0) return status;
+    if ((status = store_chain_links(fuser)) < 0) return status;
     for (bool again = true; again;) { /* each round stores at least one value more */
         if ((status = tern_fuser_order(fuser)) < 0) return status;
         if (store_shared_reductions(fuser)) continue;

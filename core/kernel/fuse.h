@@ -52,6 +52,11 @@ void tern_fuser_clear_groups(tern_fuser *fuser);
 
 /* x behind reshapes and detaches: the same elements in the same order. */
 const tern_tensor *tern_same_elements(const tern_tensor *x);
+/* The value that holds an output's elements: what lies behind its reshapes, unless that is a version which an ASSIGN replaces; then
+ * the reshape is stored, as a copy. */
+const tern_tensor *tern_fuser_output(const tern_graph *graph, const tern_tensor *x);
+/* Whether an ASSIGN writes over this version. */
+bool tern_is_replaced(const tern_graph *graph, const tern_tensor *version);
 /* Computed by a kernel of its own or in an epilogue: stored and not a leaf. */
 bool tern_fuser_is_point(const tern_fuser *fuser, const tern_tensor *x);
 

@@ -180,8 +180,21 @@ static bool all_fit(const tern_frame *frame, const tern_group *group, const tern
     return fits(frame, root);
 }
 
-static bool takes_roots(const tern_group *group)
+/* The epilogue would write over what other groups of the same contraction still read. */
+static bool overwrites_operand(const tern_fuser *fuser, const tern_tensor *contraction, const tern_tensor *root)
 {
+    if (root->op != TERN_OP_ASSIGN) return false;
+    const tern_tensor *version = root;
+    do {
+        version = version->in[0];
+        if (tern_bit(fuser->reads[contraction->id], version->id)) return true;
+    } while (version->op == TERN_OP_ASSIGN);
+    return false;
+}
+
+static bool takes_root(const tern_fuser *fuser, const tern_group *group, const tern_tensor *root)
+{
+    if (group->contraction && overwrites_operand(fuser, group->contraction, root)) return false;
     return !group->contraction || group->contraction->op == TERN_OP_MATMUL || group->contraction->op == TERN_OP_SCATTER_ADD;
 }
 
@@ -190,7 +203,7 @@ static tern_trace_result can_join(const tern_fuser *fuser, const tern_group *gro
                                   tern_frame *out_frame, const tern_tensor **out_need)
 {
     *out_need = NULL;
-    if (!takes_roots(group)) return TERN_TRACE_REJECT;
+    if (!takes_root(fuser, group, root)) return TERN_TRACE_REJECT;
     const bool uses = group->contraction && tern_bit(fuser->reads[root->id], group->contraction->id);
     const bool small = !group->contraction && frame_count(&group->frame) + frame_count(own) <= SMALL_ELEMENTS;
     if (!uses && !small && !shares_input(fuser, group, root)) return TERN_TRACE_REJECT;
@@ -268,8 +281,26 @@ static uint32_t count_leaves(const tern_fuser *fuser, const tern_tensor *x, bool
     return count;
 }
 
+/* The middle one of the views (or, where there is none, of the other values) that root's kernel would walk through; NULL: none. */
+static const tern_tensor *middle_view(const tern_fuser *fuser, const tern_tensor *root)
+{
+    const tern_tensor *middle = NULL;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < root->id; i++) {
+        const tern_tensor *x = fuser->graph->nodes[i];
+        if (!tern_bit(fuser->reads[root->id], i) || tern_fuser_is_point(fuser, x) || x->op == TERN_OP_SECOND) continue;
+        if (tern_ops[x->op].kind != TERN_KIND_LEAF && tern_same_elements(x) == x) count++;
+    }
+    for (uint32_t i = 0, at = 0; i < root->id && !middle; i++) {
+        const tern_tensor *x = fuser->graph->nodes[i];
+        if (!tern_bit(fuser->reads[root->id], i) || tern_fuser_is_point(fuser, x) || x->op == TERN_OP_SECOND) continue;
+        if (tern_ops[x->op].kind != TERN_KIND_LEAF && tern_same_elements(x) == x && at++ == count / 2) middle = x;
+    }
+    return middle;
+}
+
 /* Which value to store so that a root that needs too many tensors, dims or phases comes apart: of the elementwise values its kernel
- * would compute, the one with about half of its inputs. */
+ * would compute, the one with about half of its inputs; in a chain of views the middle one. */
 static tern_status split_root(const tern_fuser *fuser, const tern_tensor *root, const tern_tensor **out_need)
 {
     const uint32_t n = fuser->graph->node_count;
@@ -289,6 +320,7 @@ static tern_status split_root(const tern_fuser *fuser, const tern_tensor *root, 
         best_distance = distance;
     }
     free(seen);
+    if (!*out_need) *out_need = middle_view(fuser, root);
     if (*out_need) return TERN_OK;
     return tern_error(TERN_ERROR_UNSUPPORTED,
                       "%s \"%s\" does not fit one kernel (at most %d tensors, %d dims and %d phases); reshape its operands or split it",
@@ -349,12 +381,11 @@ static tern_status place_root(tern_fuser *fuser, const tern_tensor *root, const 
     }
     const tern_group alone = {0};
     tern_emitted emitted;
-    switch (tern_group_build(fuser, &alone, root, &own, &emitted, out_need)) {
-    case TERN_TRACE_OK: break;
-    case TERN_TRACE_STORE: return TERN_OK;
-    case TERN_TRACE_ERROR: return TERN_ERROR_MEMORY;
-    default: return split_root(fuser, root, out_need);
-    }
+    const tern_trace_result result = tern_group_build(fuser, &alone, root, &own, &emitted, out_need);
+    if (result == TERN_TRACE_ERROR) return TERN_ERROR_MEMORY;
+    if (result == TERN_TRACE_STORE && *out_need == root) *out_need = find_reduction(fuser, root); /* whose order root does not follow */
+    if (result == TERN_TRACE_STORE && *out_need) return TERN_OK;
+    if (result != TERN_TRACE_OK) return split_root(fuser, root, out_need);
     *out_need = NULL;
     tern_emitted_finish(&emitted);
     status = add_group(fuser, NULL, &own);

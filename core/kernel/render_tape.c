@@ -155,6 +155,20 @@ static void print_tree(const tern_printer *p, uint32_t phase)
     TERN_LINE(p, "BARRIER;");
 }
 
+#define STRETCH 64u /* terms that a lone partial sum takes before it is put away: long rows stay accurate */
+
+/* After element j: a lone thread's sums r<i> go to a<i> at the end of each stretch. */
+static void print_stretch_end(const tern_printer *p, uint32_t phase)
+{
+    for (uint32_t i = 0; i < p->tape->insn_count; i++) {
+        if (p->tape->insn[i].phase != phase || p->tape->insn[i].op != TERN_TAPE_REDUCE_SUM) continue;
+        TERN_LINE(p, "if (j %% %uu == %uu) {", STRETCH, STRETCH - 1u);
+        TERN_LINE(p, "    a%u = long_add(a%u, r%u);", i, i, i);
+        TERN_LINE(p, "    r%u = 0.0f;", i);
+        TERN_LINE(p, "}");
+    }
+}
+
 /* A whole row by one thread: blocks of p->block elements, then the rest into partial sum 0. */
 static void print_serial_loop(const tern_printer *p, uint32_t phase, strategy how)
 {
@@ -176,6 +190,7 @@ static void print_serial_loop(const tern_printer *p, uint32_t phase, strategy ho
     } else
         TERN_LINE(p, "for (uint j = 0u; j < row_length; j++) {");
     print_body(&q, phase, how);
+    if (p->block <= 1) print_stretch_end(&q, phase);
     TERN_LINE(p, "}");
 }
 
@@ -202,21 +217,27 @@ static void print_reduction_starts(const tern_printer *p, uint32_t phase)
             TERN_LINE(p, "for (uint l = 0u; l < %uu; l++) r%u[l] = %s;", p->block, i, start);
         } else
             TERN_LINE(p, "REAL r%u = %s;", i, start);
+        if (!p->alone || insn->op != TERN_TAPE_REDUCE_SUM) continue;
+        TERN_LINE(p, "long_sum a%u;", i);
+        TERN_LINE(p, "a%u.high = 0.0f;", i);
+        TERN_LINE(p, "a%u.low = 0.0f;", i);
     }
 }
 
-/* A thread's own partial sums, added in order. */
+/* A lone thread's partial results, joined in order. */
 static void print_serial_results(const tern_printer *p, uint32_t phase)
 {
     for (uint32_t i = 0; i < p->tape->insn_count; i++) {
         const tern_tape_insn *insn = &p->tape->insn[i];
         if (insn->phase != phase || !is_reduction(insn->op)) continue;
-        TERN_LINE(p, "REAL v%u = r%u%s;", i, i, p->block > 1 ? "[0]" : "");
-        if (p->block <= 1) continue;
-        if (insn->op == TERN_TAPE_REDUCE_SUM)
-            TERN_LINE(p, "for (uint l = 1u; l < %uu; l++) v%u = v%u + r%u[l];", p->block, i, i, i);
-        else
-            TERN_LINE(p, "for (uint l = 1u; l < %uu; l++) v%u = max_f32(v%u, r%u[l]);", p->block, i, i, i);
+        const bool sums = insn->op == TERN_TAPE_REDUCE_SUM, blocks = p->block > 1;
+        if (sums && blocks)
+            TERN_LINE(p, "for (uint l = 0u; l < %uu; l++) a%u = long_add(a%u, r%u[l]);", p->block, i, i, i);
+        if (sums && !blocks) TERN_LINE(p, "a%u = long_add(a%u, r%u);", i, i, i);
+        if (sums) TERN_LINE(p, "REAL v%u = long_value(a%u);", i, i);
+        if (sums) continue;
+        TERN_LINE(p, "REAL v%u = r%u%s;", i, i, blocks ? "[0]" : "");
+        if (blocks) TERN_LINE(p, "for (uint l = 1u; l < %uu; l++) v%u = max_f32(v%u, r%u[l]);", p->block, i, i, i);
     }
 }
 

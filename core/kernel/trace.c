@@ -179,6 +179,18 @@ static int64_t outer_total(const tern_frame *frame)
     return tern_space_count(&frame->space, 0, frame->space.outer_count);
 }
 
+/* A column sum adds up what lies along the outer dims, so these must be its rows and the frame must run in row-major order. */
+static bool walks_rows(const tern_frame *frame, const tern_tensor *columns)
+{
+    tern_access full;
+    if (outer_total(frame) != columns->at.columns.rows) return false;
+    if (tern_space_count(&frame->space, 0, frame->space.dim_count) != tern_count(columns->in[0])) return false;
+    tern_access_full(&frame->space, &full);
+    for (uint32_t d = 0; d < frame->space.dim_count; d++)
+        if (frame->space.extent[d] > 1 && frame->full.coef[d] != full.element.coef[d]) return false;
+    return true;
+}
+
 /* Where a root is stored: full-sized in the body, one value per outer in the head, a column sum by chunk. */
 static tern_trace_result store_place(tern_trace *trace, const tern_tensor *root, tern_store *store, tern_access *out_access,
                                      tern_access *out_value_access)
@@ -189,8 +201,7 @@ static tern_trace_result store_place(tern_trace *trace, const tern_tensor *root,
     memset(out_value_access, 0, sizeof *out_value_access);
     memset(out_access, 0, sizeof *out_access);
     if (root->op == TERN_OP_COLUMN_SUMS) {
-        const int64_t rows = root->at.columns.rows;
-        if (outer != rows || tern_count(root->in[0]) != outer * inner) return TERN_TRACE_REJECT;
+        if (!walks_rows(frame, root)) return TERN_TRACE_REJECT;
         store->body = store->column = true;
         tern_access_part(space, space->outer_count, space->dim_count - space->outer_count, out_access);
         out_value_access->element = frame->full;
@@ -236,13 +247,20 @@ static bool has_reduction(const tern_trace *trace)
     return false;
 }
 
+bool tern_trace_uses_inner(const tern_trace *trace)
+{
+    for (uint32_t i = 0; i < trace->store_count; i++)
+        if (trace->stores[i].body) return true;
+    return has_reduction(trace);
+}
+
 /* A head store in an elementwise kernel of many groups would race with other groups' head loads. */
 static bool head_store_races(const tern_trace *trace)
 {
     const tern_space *space = &trace->frame.space;
     if (space->outer_count > 0 || tern_space_count(space, 0, space->dim_count) == 1 || has_reduction(trace)) return false;
     for (uint32_t i = 0; i < trace->store_count; i++)
-        if (!trace->stores[i].body) return true;
+        if (!trace->stores[i].body) return tern_trace_uses_inner(trace);
     return false;
 }
 

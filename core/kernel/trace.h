@@ -85,6 +85,9 @@ typedef struct tern_trace {
 tern_trace_result tern_trace_run(tern_trace *trace);
 void tern_trace_finish(tern_trace *trace);
 
+/* Whether anything is computed once per inner index; if not, the inner dims are left out. */
+bool tern_trace_uses_inner(const tern_trace *trace);
+
 /* The node whose buffer holds x: an ASSIGN's is its target's leaf. */
 const tern_tensor *tern_storage_of(const tern_tensor *x);
 /* f32, i32 or u32: the type of x's elements in registers. */

@@ -135,6 +135,7 @@ static tern_trace_result trace_view(tern_trace *trace, const tern_tensor *x, con
     const tern_access_result result = tern_access_through(&trace->frame.space, x, access, &through, &trace->split);
     if (result == TERN_ACCESS_SPLIT) return TERN_TRACE_SPLIT;
     if (result == TERN_ACCESS_NONE) return trace->contraction ? TERN_TRACE_REJECT : tern_trace_need(trace, x);
+    if (result == TERN_ACCESS_ZERO) return tern_trace_const(trace, tern_register_type(x->dtype), 0, out_expr);
 
     uint32_t value, inside, zero;
     TERN_TRACE_TRY(tern_trace_node(trace, x->in[0], &through, &value));
