@@ -50,18 +50,24 @@ static void *bytes_of(const tern_tensor *x, const double *from, uint64_t *out_by
     const uint64_t size = x->dtype == TERN_U8 ? 1 : x->dtype == TERN_U16 ? 2 : 4, count = (uint64_t)tern_count(x);
     void *data = malloc(size * count);
     for (uint64_t i = 0; i < count; i++) {
-        if (x->dtype == TERN_F32) ((float *)data)[i] = (float)from[i];
-        else if (x->dtype == TERN_I32) ((int32_t *)data)[i] = (int32_t)from[i];
-        else if (x->dtype == TERN_U16) ((uint16_t *)data)[i] = (uint16_t)from[i];
-        else if (x->dtype == TERN_U8) ((uint8_t *)data)[i] = (uint8_t)from[i];
-        else ((uint32_t *)data)[i] = (uint32_t)from[i];
+        if (x->dtype == TERN_F32)
+            ((float *)data)[i] = (float)from[i];
+        else if (x->dtype == TERN_I32)
+            ((int32_t *)data)[i] = (int32_t)from[i];
+        else if (x->dtype == TERN_U16)
+            ((uint16_t *)data)[i] = (uint16_t)from[i];
+        else if (x->dtype == TERN_U8)
+            ((uint8_t *)data)[i] = (uint8_t)from[i];
+        else
+            ((uint32_t *)data)[i] = (uint32_t)from[i];
     }
     *out_bytes = size * count;
     return data;
 }
 
 /* cost NULL: this is the unfused form, whose distance is written to *out_cost. */
-static trial_outcome compare(graph_trial *t, const char *way, const tern_tensor *x, const char *name, const void *got, double *cost, bool measures)
+static trial_outcome compare(graph_trial *t, const char *way, const tern_tensor *x, const char *name, const void *got,
+                             double *cost, bool measures)
 {
     const double *wanted = tern_reference_data(t->reference, x);
     const int64_t count = tern_count(x);
@@ -84,7 +90,8 @@ static trial_outcome compare(graph_trial *t, const char *way, const tern_tensor 
     if (x->dtype != TERN_F32) allowed = 0;
     if (measures) *cost = difference;
     if (difference <= allowed) return TRIAL_PASSED;
-    snprintf(t->text, sizeof t->text, "%s: %s (%%%u) is off by %.3g, allowed %.3g (norm %.3g); [%lld] is %.9g, wanted %.9g", way, name, x->id,
+    snprintf(t->text, sizeof t->text,
+             "%s: %s (%%%u) is off by %.3g, allowed %.3g (norm %.3g); [%lld] is %.9g, wanted %.9g", way, name, x->id,
              difference, allowed, sqrt(norm), (long long)at, value_at(x, got, at), wanted[at]);
     return TRIAL_FAILED;
 }
@@ -123,7 +130,8 @@ static trial_outcome run_lowered(graph_trial *t, bool fuse)
                          lowered_runner_output(&runner, t->graph->outputs[o].name), cost++, !fuse);
     for (uint32_t i = 0; i < t->graph->node_count && result == TRIAL_PASSED; i++) {
         const tern_tensor *x = t->graph->nodes[i];
-        const void *got = x->op == TERN_OP_STATE || x->op == TERN_OP_PARAMETER ? lowered_runner_leaf(&runner, x->label) : NULL;
+        const void *got =
+            x->op == TERN_OP_STATE || x->op == TERN_OP_PARAMETER ? lowered_runner_leaf(&runner, x->label) : NULL;
         if (got) result = compare(t, way, x, x->label, got, &cost[i], !fuse);
     }
     lowered_runner_destroy(&runner);
@@ -131,12 +139,14 @@ static trial_outcome run_lowered(graph_trial *t, bool fuse)
     return result;
 }
 
-static trial_outcome read_session(graph_trial *t, const char *way, tern_session *session, const tern_tensor *x, const char *name, double *cost)
+static trial_outcome read_session(graph_trial *t, const char *way, tern_session *session, const tern_tensor *x,
+                                  const char *name, double *cost)
 {
     const uint64_t bytes = (x->dtype == TERN_U8 ? 1u : x->dtype == TERN_U16 ? 2u : 4u) * (uint64_t)tern_count(x);
     void *got = malloc(bytes);
-    const trial_outcome result = tern_session_read(session, name, got, bytes) < 0 ? wrong(t, way, tern_error_message())
-                                                                            : compare(t, way, x, name, got, cost, false);
+    const trial_outcome result = tern_session_read(session, name, got, bytes) < 0
+                                     ? wrong(t, way, tern_error_message())
+                                     : compare(t, way, x, name, got, cost, false);
     free(got);
     return result;
 }
@@ -149,14 +159,15 @@ static trial_outcome compare_session(graph_trial *t, const char *way, tern_sessi
         result = read_session(t, way, session, t->graph->outputs[o].tensor, t->graph->outputs[o].name, cost++);
     for (uint32_t i = 0; i < t->graph->node_count && result == TRIAL_PASSED; i++) {
         const tern_tensor *x = t->graph->nodes[i];
-        if (x->op == TERN_OP_STATE || x->op == TERN_OP_PARAMETER) result = read_session(t, way, session, x, x->label, &cost[i]);
+        if (x->op == TERN_OP_STATE || x->op == TERN_OP_PARAMETER)
+            result = read_session(t, way, session, x, x->label, &cost[i]);
     }
     return result;
 }
 
 static trial_outcome run_session(graph_trial *t, bool guarded)
 {
-    const char *way = guarded ? "cpu guarded in reverse" : "cpu";
+    const char *way = guarded ? "device, guarded in reverse" : "device";
     const tern_session_options options = {.guard = guarded, .reverse = guarded};
     tern_session *session;
     trial_outcome result = TRIAL_PASSED;
@@ -203,9 +214,11 @@ static trial_outcome check_save_rule(graph_trial *t, const tern_graph *before)
     TEST_OK(tern_reference_run(t->reference));
     for (uint32_t o = 0; o < before->output_count && result == TRIAL_PASSED; o++) {
         const tern_tensor *x = t->graph->outputs[o].tensor;
-        const double *a = tern_reference_data(reference, before->outputs[o].tensor), *b = tern_reference_data(t->reference, x);
+        const double *a = tern_reference_data(reference, before->outputs[o].tensor),
+                     *b = tern_reference_data(t->reference, x);
         for (int64_t i = 0; i < tern_count(x); i++)
-            if (!(fabs(a[i] - b[i]) <= 1e-12 * (1 + fabs(a[i])))) result = wrong(t, "save rule", before->outputs[o].name);
+            if (!(fabs(a[i] - b[i]) <= 1e-12 * (1 + fabs(a[i]))))
+                result = wrong(t, "save rule", before->outputs[o].name);
     }
     for (uint32_t i = 0; i < before->node_count && result == TRIAL_PASSED; i++) {
         const tern_tensor *x = before->nodes[i];

@@ -232,7 +232,7 @@ static void step(machine *m, uint32_t i, int first)
     switch (insn->op) {
     case TERN_TAPE_STORE: store(m, insn, element_of(m, &m->tape->access[insn->access])); break;
     case TERN_TAPE_COLUMN: column(m, insn); break;
-    case TERN_TAPE_REDUCE_SUM: m->value[i].f = first ? operand : m->value[i].f + operand; break;
+    case TERN_TAPE_REDUCE_SUM: m->value[i].f = first ? operand : (double)(float)(m->value[i].f + operand); break;
     case TERN_TAPE_REDUCE_MAX: m->value[i].f = first ? operand : float_op(TERN_TAPE_MAX, m->value[i].f, operand); break;
     default:
         m->value[i] = evaluate(m, insn);
@@ -267,8 +267,6 @@ static void run_row(machine *m)
             for (uint32_t i = 0; i < tape->insn_count; i++)
                 if (tape->insn[i].phase == phase && tape->insn[i].body) step(m, i, k == 0);
         }
-        for (uint32_t i = 0; i < tape->insn_count; i++) /* sums are in double while they grow */
-            if (tape->insn[i].phase == phase) m->value[i].f = (double)(float)m->value[i].f;
     }
 }
 
@@ -301,7 +299,7 @@ static void run_matmul(const tern_kernel_desc *desc, const uint32_t *w, void **t
                 for (uint32_t k = 0; k < w[TERN_WORD_K]; k++) {
                     const uint32_t at = desc->a_transposed ? k * w[TERN_WORD_A_LD] + i : i * w[TERN_WORD_A_LD] + k;
                     const uint32_t bt = desc->b_transposed ? j * w[TERN_WORD_B_LD] + k : k * w[TERN_WORD_B_LD] + j;
-                    acc += (double)a[g * w[TERN_WORD_A_BATCH] + at] * b[g * w[TERN_WORD_B_BATCH] + bt];
+                    acc = (double)(float)(acc + (double)a[g * w[TERN_WORD_A_BATCH] + at] * b[g * w[TERN_WORD_B_BATCH] + bt]);
                 }
                 epilogue(m, g, i, j, acc);
             }

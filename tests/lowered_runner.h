@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lowered_runner.h - runs a lowered graph on the host, plain loops, no backend: judges the fuser alone.
  *
- * Registers hold f32 values or u32, sums grow in double; buffers hold what a device's would. A column partial and a fresh value start as NaN, so that what
+ * Registers and sums hold f32 values or u32, so that the cost of f32 shows here; buffers hold what a device's would. A column partial and a fresh value start as NaN, so that what
  * no launch wrote is seen. */
 #ifndef TERN_TESTS_LOWERED_RUNNER_H
 #define TERN_TESTS_LOWERED_RUNNER_H

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* random_graph.h - seeded random graphs over the public builder, for tests that compare two ways to run them.
  *
- * A graph is made by steps; each draws from its own numbers, (seed, step), and picks its operands from what the steps before it
- * made. So leaving a step out gives another valid graph, which is how a failing one is made smaller.
- * Invariant: values stay in ranges where every op is well conditioned; kinks and comparisons only see values that do not tie;
- * nothing reads two versions of one state, which is an error (random_graph's users test that by hand). */
+ * A graph is made by steps; each draws from its own numbers, (seed, step), and picks its operands from what the steps
+ * before it made. So leaving a step out gives another valid graph, which is how a failing one is made smaller.
+ * Invariant: values stay in ranges where every op is well conditioned; kinks and comparisons only see values that do
+ * not tie; nothing reads two versions of one state, which is an error (random_graph's users test that by hand). */
 #ifndef TERN_TESTS_RANDOM_GRAPH_H
 #define TERN_TESTS_RANDOM_GRAPH_H
 
@@ -15,8 +15,8 @@
 
 typedef struct random_graph_options {
     uint32_t seed;
-    uint64_t skip;     /* bit i: step i is left out */
-    bool train;        /* ends in a loss over at least one parameter, when the steps made one */
+    uint64_t skip; /* bit i: step i is left out */
+    bool train;    /* ends in a loss over at least one parameter, when the steps made one */
 } random_graph_options;
 
 /* How many steps this seed has. */

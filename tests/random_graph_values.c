@@ -21,10 +21,14 @@ static void fill_leaf(const tern_tensor *x, double *data)
     for (const char *c = x->label; *c; c++) hash = (hash ^ (uint8_t)*c) * 16777619u;
     for (int64_t i = 0; i < tern_count(x); i++) {
         const uint32_t bits = mix(hash + (uint32_t)i * 0x9e3779b9u);
-        if (x->dtype == TERN_F32) data[i] = (double)(float)(((double)bits + 0.5) / 2147483648.0 - 1);
-        else if (strcmp(x->label, TERN_CONTROL_NAME) == 0) data[i] = bits;
-        else if (x->op == TERN_OP_STATE) data[i] = bits % 1000u;
-        else data[i] = x->dtype == TERN_I32 && bits % 37u == 0 ? -1.0 : (double)(bits % 11u);
+        if (x->dtype == TERN_F32)
+            data[i] = (double)(float)(((double)bits + 0.5) / 2147483648.0 - 1);
+        else if (strcmp(x->label, TERN_CONTROL_NAME) == 0)
+            data[i] = bits;
+        else if (x->op == TERN_OP_STATE)
+            data[i] = bits % 1000u;
+        else
+            data[i] = x->dtype == TERN_I32 && bits % 37u == 0 ? -1.0 : (double)(bits % 11u);
     }
     if (strcmp(x->label, "step.scale") == 0) data[0] = 4;
 }

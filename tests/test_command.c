@@ -242,20 +242,29 @@ static void test_plan(void **state)
     assert_int_equal(command_run("plan --backend cpu --layers 1")->code, 0);
 }
 
+static int plan_xl(unsigned long batch)
+{
+    return command_runf("plan --model gpt2-xl --batch %lu --context 512 --limits a100", batch)->code;
+}
+
 static void test_plan_refuses(void **state)
 {
     (void)state;
+    const command_result *r;
     command_refuses("plan --layers 96 --width 10752 --context 1024 --limits rtx-4090", 1,
                     "this does not fit: memory binds, ");
-    command_refuses("plan --model gpt2 --batch 64 --context 1024 --limits rtx-4090", 1, "the nearest that fits is --batch ");
-    const command_result *r = command_run("plan --model gpt2 --batch 64 --context 1024 --limits rtx-4090 --json");
+    r = command_run("plan --model gpt2-xl --batch 12 --context 512 --limits a100 --json");
     assert_int_equal(r->code, 1);
     assert_non_null(strstr(r->out, "\"fits\":\tfalse"));
     const char *nearest = strstr(strstr(r->out, "\"nearest\""), "\"batch\":");
     assert_non_null(nearest);
     const unsigned long batch = strtoul(nearest + 8, NULL, 10); /* the largest: one more does not fit */
-    assert_int_equal(command_runf("plan --model gpt2 --batch %lu --context 1024 --limits rtx-4090", batch)->code, 0);
-    assert_int_equal(command_runf("plan --model gpt2 --batch %lu --context 1024 --limits rtx-4090", batch + 1)->code, 1);
+    assert_in_range(batch, 1, 11);
+    assert_int_equal(plan_xl(batch), 0);
+    assert_int_equal(plan_xl(batch + 1), 1);
+    /* Above a limit for one tensor, and above what kernels can index. */
+    command_refuses("plan --model gpt2 --batch 30 --context 1024 --limits rtx-4090", 1, "the nearest that fits is --batch ");
+    command_refuses("plan --model gpt2 --batch 64 --context 1024 --limits rtx-4090", 2, "; the largest batch is 41");
     command_refuses("plan --limits rtx-9999", 1, "there is no limits profile 'rtx-9999'");
 }
 
@@ -277,7 +286,7 @@ static void test_check(void **state)
     assert_non_null(strstr(r->out, "2 failed, 0 skipped"));
 }
 
-/* All cases on the CPU; the other backends' full runs are their own tests. */
+/* All cases on the CPU; the other backends' full runs are test_check_backends. */
 static void test_check_cpu(void **state)
 {
     (void)state;

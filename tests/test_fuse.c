@@ -217,6 +217,18 @@ static void test_slices_of_padding(void **state)
     tern_graph_destroy(graph);
 }
 
+/* Square: the column sums have the size of a kernel that walks the transposed rows, and must not join it. */
+static void test_softmax_over_square_columns(void **state)
+{
+    (void)state;
+    tern_graph *graph = new_graph();
+    tern_tensor *x = input(graph, "x", 2, (const int64_t[]){70, 70});
+    tern_output(tern_log_softmax(x, 0), "y");
+    tern_output(tern_sum(tern_exp(x), 1), "rows");
+    (void)check_both(graph);
+    tern_graph_destroy(graph);
+}
+
 static void test_matmul_epilogue(void **state)
 {
     (void)state;
@@ -316,7 +328,7 @@ int main(void)
         cmocka_unit_test(test_mlp_micro),             cmocka_unit_test(test_optimizer_is_one_kernel),
         cmocka_unit_test(test_gpt_block_launches),    cmocka_unit_test(test_expand_beside_a_size_of_one),
         cmocka_unit_test(test_sum_of_a_constant),     cmocka_unit_test(test_permuted_result_of_a_row),
-        cmocka_unit_test(test_slices_of_padding),
+        cmocka_unit_test(test_slices_of_padding),     cmocka_unit_test(test_softmax_over_square_columns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_fuzz.c - random graphs (random_graph.h) in every way to run them (graph_trial.h).
  *
- * TERN_FUZZ_SEED and TERN_FUZZ_COUNT in the environment choose other seeds than the committed ones; a failing seed is shrunk by
- * leaving out steps and printed. */
+ * TERN_FUZZ_SEED and TERN_FUZZ_COUNT in the environment choose other seeds than the committed ones, TERN_FUZZ_DEVICE
+ * another device than the cpu; a failing seed is shrunk by leaving out steps and printed. */
 #include "tests/graph_trial.h"
 #include "tests/random_graph.h"
 #include "tests/test.h"
@@ -11,7 +11,8 @@
 
 #define SEEDS 240u
 
-static trial_outcome run_options(const random_graph_options *options, tern_device *device, bool print, char *text, size_t text_bytes)
+static trial_outcome run_options(const random_graph_options *options, tern_device *device, bool print, char *text,
+                                 size_t text_bytes)
 {
     graph_trial t = {.device = device, .fill = random_graph_fill};
     tern_graph *graph = random_graph_create(options);
@@ -33,7 +34,8 @@ static void shrink(random_graph_options *options, tern_device *device)
         for (uint32_t step = 0; step < steps; step++) {
             random_graph_options less = *options;
             less.skip |= 1ull << step;
-            if (less.skip == options->skip || run_options(&less, device, false, text, sizeof text) != TRIAL_FAILED) continue;
+            if (less.skip == options->skip || run_options(&less, device, false, text, sizeof text) != TRIAL_FAILED)
+                continue;
             *options = less;
             smaller = true;
         }
@@ -68,7 +70,11 @@ static void test_random_graphs(void **state)
     assert_true(cycles <= count / 10u);
 }
 
-static int open_device(void **state) { return tern_device_open("cpu", (tern_device **)state) < 0; }
+static int open_device(void **state)
+{
+    const char *name = getenv("TERN_FUZZ_DEVICE");
+    return tern_device_open(name ? name : "cpu", (tern_device **)state) < 0;
+}
 
 static int close_device(void **state)
 {

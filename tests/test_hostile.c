@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_hostile.c - graphs that nobody should write and somebody will: impossible shapes, endless chains, in-place knots, NaN and
- * infinities. Each is either refused with one clear sentence or computed as the reference does, in every way of graph_trial.h. */
+/* test_hostile.c - graphs that nobody should write and somebody will: impossible shapes, endless chains, in-place
+ * knots, NaN and infinities. Each is either refused with one clear sentence or computed as the reference does, in every
+ * way of graph_trial.h. */
 #include "core/plan/session.h"
 #include "tests/evaluate.h"
 #include "tests/graph_trial.h"
@@ -58,7 +59,11 @@ static void expect_no_session(tern_graph *graph, tern_status status, const char 
 static void test_impossible_shapes_are_refused(void **state)
 {
     (void)state;
-    static const struct { int64_t shape[7]; int32_t rank; const char *words; } cases[] = {
+    static const struct {
+        int64_t shape[7];
+        int32_t rank;
+        const char *words;
+    } cases[] = {
         {{3, 0}, 2, "size 0 of axis 1 in (3, 0) is below 1"},
         {{-1, 5}, 2, "size -1 of axis 0"},
         {{INT64_MIN}, 1, "is below 1"},
@@ -150,7 +155,9 @@ static void test_more_outputs_than_a_kernel_takes(void **state)
     for (int32_t i = 0; i < 30; i++) {
         char name[16];
         snprintf(name, sizeof name, "y%d", i);
-        tern_output(i % 3 == 2 ? tern_sum(tern_mul(x, tern_constant(graph, i)), i % 2) : tern_sin(tern_add(x, tern_constant(graph, i))), name);
+        tern_output(i % 3 == 2 ? tern_sum(tern_mul(x, tern_constant(graph, i)), i % 2)
+                               : tern_sin(tern_add(x, tern_constant(graph, i))),
+                    name);
     }
     expect_right(graph);
 }
@@ -182,6 +189,18 @@ static void test_padding_on_every_axis(void **state)
     tern_output(tern_exp(y), "one outside");
     tern_output(tern_slice(tern_exp(y), 0, 2, 1), "outside only");
     tern_output(tern_slice(y, 5, 0, 1), "zeros only");
+    expect_right(graph);
+}
+
+/* Rows shorter than a vector block, padded parts that begin where a block has ended already. */
+static void test_padding_across_blocks(void **state)
+{
+    (void)state;
+    tern_graph *graph = new_graph();
+    tern_tensor *a = input(graph, "a", 2, (const int64_t[]){1201, 16}),
+                *b = input(graph, "b", 2, (const int64_t[]){1201, 16});
+    tern_tensor *sum = tern_add(a, b), *parts[3] = {tern_neg(sum), tern_slice(sum, 1, 0, 8), sum};
+    tern_output(tern_concat(parts, 3, 1), "y");
     expect_right(graph);
 }
 
@@ -224,7 +243,8 @@ static void test_a_deep_backward(void **state)
     const int64_t n = 5;
     tern_graph *graph = new_graph();
     tern_tensor *w = tern_parameter(graph, "w", 1, &n, TERN_INIT_NORMAL, 1), *y = w;
-    for (int32_t i = 0; i < 400; i++) y = tern_add(tern_mul(tern_sin(y), tern_constant(graph, 0.75)), tern_mul(w, tern_constant(graph, 0.25)));
+    for (int32_t i = 0; i < 400; i++)
+        y = tern_add(tern_mul(tern_sin(y), tern_constant(graph, 0.75)), tern_mul(w, tern_constant(graph, 0.25)));
     tern_loss(y, NULL);
     tern_output(y, "y");
     expect_right(graph);
@@ -234,10 +254,12 @@ static void test_a_parameter_used_50_times(void **state)
 {
     (void)state;
     tern_graph *graph = new_graph();
-    tern_tensor *w = tern_parameter(graph, "w", 2, (const int64_t[]){6, 6}, TERN_INIT_NORMAL, 1), *b = tern_parameter(graph, "b", 1, (const int64_t[]){6}, TERN_INIT_ZEROS, 0);
+    tern_tensor *w = tern_parameter(graph, "w", 2, (const int64_t[]){6, 6}, TERN_INIT_NORMAL, 1),
+                *b = tern_parameter(graph, "b", 1, (const int64_t[]){6}, TERN_INIT_ZEROS, 0);
     tern_tensor *x = input(graph, "x", 2, (const int64_t[]){70, 6});
     for (int32_t i = 0; i < 50; i++) {
-        tern_tensor *y = i % 2 ? tern_matmul(x, i % 4 == 1 ? w : tern_transpose(w, 0, 1)) : tern_mul(x, tern_slice(w, 0, i % 6, 1));
+        tern_tensor *y =
+            i % 2 ? tern_matmul(x, i % 4 == 1 ? w : tern_transpose(w, 0, 1)) : tern_mul(x, tern_slice(w, 0, i % 6, 1));
         x = tern_tanh(tern_add(tern_mul(y, tern_constant(graph, 0.4)), b));
     }
     tern_loss(x, NULL);
@@ -252,7 +274,8 @@ static void test_outputs_that_nothing_computes(void **state)
     (void)state;
     const int64_t n = 6;
     tern_graph *graph = new_graph();
-    tern_tensor *x = input(graph, "x", 2, (const int64_t[]){2, 3}), *w = tern_parameter(graph, "w", 1, &n, TERN_INIT_ONES, 0);
+    tern_tensor *x = input(graph, "x", 2, (const int64_t[]){2, 3}),
+                *w = tern_parameter(graph, "w", 1, &n, TERN_INIT_ONES, 0);
     tern_tensor *ids = tern_input_1d(graph, "ids", TERN_U8, 5);
     tern_output(x, "leaf");
     tern_output(x, "leaf again");
@@ -292,7 +315,9 @@ static void test_in_place_updates_that_read_elsewhere(void **state)
         case 1: value = tern_softmax(s, 0); break;
         case 2: value = tern_softmax(s, 1); break;
         case 3: value = tern_matmul(s, s); break;
-        case 4: value = tern_add(tern_mul(s, tern_constant(graph, 0.9)), tern_matmul(s, tern_transpose(s, 0, 1))); break;
+        case 4:
+            value = tern_add(tern_mul(s, tern_constant(graph, 0.9)), tern_matmul(s, tern_transpose(s, 0, 1)));
+            break;
         case 5: value = tern_gather(s, tern_input_1d(graph, "ids", TERN_U8, 7)); break;
         case 6: {
             tern_tensor *parts[2] = {tern_slice(s, 0, 3, 4), tern_slice(s, 0, 0, 3)};
@@ -333,7 +358,8 @@ static void test_versions_of_a_state(void **state)
     graph = new_graph();
     s = matrix_state(graph, "s");
     tern_output(tern_add(s, tern_assign(s, tern_exp(s))), "both");
-    expect_no_session(graph, TERN_ERROR_INVALID, "\"s\" is assigned, but something needs both its old value and its new one");
+    expect_no_session(graph, TERN_ERROR_INVALID,
+                      "\"s\" is assigned, but something needs both its old value and its new one");
 
     graph = new_graph();
     s = matrix_state(graph, "s");
@@ -360,10 +386,10 @@ static void fill_special(const tern_graph *graph, tern_reference *reference)
 static void test_special_values_elementwise(void **state)
 {
     (void)state;
-    tern_tensor *(*const unary[])(tern_tensor *) = {tern_neg,  tern_abs,  tern_exp,   tern_log,  tern_sqrt, tern_rsqrt,   tern_recip,
-                                                    tern_tanh, tern_erf,  tern_sin,   tern_cos,  tern_floor, tern_relu,   tern_silu,
-                                                    tern_sigmoid, tern_gelu, tern_gelu_tanh};
-    tern_tensor *(*const binary[])(tern_tensor *, tern_tensor *) = {tern_add, tern_sub, tern_mul,  tern_div, tern_max,
+    tern_tensor *(*const unary[])(tern_tensor *) = {
+        tern_neg, tern_abs, tern_exp,   tern_log,  tern_sqrt, tern_rsqrt,   tern_recip, tern_tanh,     tern_erf,
+        tern_sin, tern_cos, tern_floor, tern_relu, tern_silu, tern_sigmoid, tern_gelu,  tern_gelu_tanh};
+    tern_tensor *(*const binary[])(tern_tensor *, tern_tensor *) = {tern_add, tern_sub,  tern_mul,   tern_div, tern_max,
                                                                     tern_min, tern_less, tern_equal, tern_mse};
     char name[16];
     tern_graph *graph = new_graph();
@@ -387,7 +413,8 @@ static void test_special_values_in_rows(void **state)
 {
     (void)state;
     tern_graph *graph = new_graph();
-    tern_tensor *x = input(graph, "x", 2, (const int64_t[]){12, 12}), *y = input(graph, "y", 2, (const int64_t[]){12, 12});
+    tern_tensor *x = input(graph, "x", 2, (const int64_t[]){12, 12}),
+                *y = input(graph, "y", 2, (const int64_t[]){12, 12});
     for (int32_t axis = 0; axis < 2; axis++) {
         char name[32];
         snprintf(name, sizeof name, "sum %d", axis);
@@ -430,6 +457,7 @@ int main(void)
         cmocka_unit_test(test_more_outputs_than_a_kernel_takes),
         cmocka_unit_test(test_more_dims_than_a_kernel_takes),
         cmocka_unit_test(test_padding_on_every_axis),
+        cmocka_unit_test(test_padding_across_blocks),
         cmocka_unit_test(test_a_chain_of_20000),
         cmocka_unit_test(test_a_deep_backward),
         cmocka_unit_test(test_a_parameter_used_50_times),

@@ -44,7 +44,7 @@ static void train(const char *backend, const char *more, training *out)
         assert_true(command_number(r->out, i, "grad_norm") > 0);
         assert_true(command_number(r->out, i, "peak_bytes") > 1e6);
         out->losses[i] = command_number(r->out, i, "loss");
-        assert_false(isnan(out->losses[i]));
+        assert_true(out->losses[i] > 0);
     }
     out->train_loss = command_number(r->out, -1, "train_loss");
     out->val_loss = command_number(r->out, -1, "val_loss");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* maths.h - elementary functions on vectors, each within 2 ulp of the real value over all of f32 (tests/test_cpu.c
- * measures it).
+/* maths.h - elementary functions on vectors, each within 2 ulp of the real value over all of f32
+ * (tests/test_conformance_alu.c measures it).
  *
  * Included by isa_*.c after simd.h. No table, no branch, no libm, except that sine and cosine of |x| above 2^20 (where
  * the reduction by a double pi/2 would lose bits on machines without fma) take libm lane by lane. Subnormals are kept.

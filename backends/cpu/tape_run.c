@@ -47,9 +47,9 @@ static void unmasked(const tern_cpu_access *access, const uint32_t *index, uint3
         if (a > lo) lo = a;
         if (b < hi) hi = b;
     }
-    if (hi < lo) hi = lo;
-    *first = (uint32_t)(lo < (int64_t)n ? lo : (int64_t)n);
-    *end = (uint32_t)(hi > *first ? hi : *first);
+    if (lo > n) lo = n; /* the first good lane may lie beyond these */
+    *first = (uint32_t)lo;
+    *end = (uint32_t)(hi > lo ? hi : lo);
 }
 
 static char *tensor_at(const tern_cpu_lanes *s, const tern_cpu_access *access, int64_t element)

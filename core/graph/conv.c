@@ -179,19 +179,35 @@ static tern_tensor *by_rows(tern_tensor *x, tern_tensor *weight, tern_tensor *bi
     return finish(y, bias, s);
 }
 
+/* y += the taps that meet one phase (C, rows, N, columns) of x; (C, OH N OW). A phase is cut out once and then shifted:
+ * its gradient is the sum of the taps' (a PAD on two axes each), which is put among the phases in a second step; all
+ * four axes at once would be more masks than a kernel's load has. */
+static tern_tensor *add_phase(tern_tensor *y, tern_tensor *phase, tern_tensor *weight, int64_t row, int64_t column,
+                              const conv_shape *s)
+{
+    const int64_t shape[4] = {s->c, s->oh, s->n, s->ow}, one[4] = {s->c, 1, 1, 1};
+    for (int64_t kh = row; kh < s->kh; kh += s->stride) {
+        for (int64_t kw = column; kw < s->kw; kw += s->stride) {
+            const int64_t starts[4] = {0, kh / s->stride, 0, kw / s->stride}, at[4] = {0, 0, kh, kw};
+            tern_tensor *pixels = tern_reshape(tern_slice_all(phase, starts, shape), 2, (const int64_t[]){s->c, -1});
+            tern_tensor *factor = tern_reshape(tern_slice_all(weight, at, one), 2, (const int64_t[]){s->c, 1});
+            tern_tensor *term = tern_mul(pixels, factor);
+            y = y ? tern_add(y, term) : term;
+        }
+    }
+    return y;
+}
+
 /* One filter per channel: nothing is contracted, so it is one elementwise kernel over y with KH KW loads of x. */
 static tern_tensor *by_channel(tern_tensor *x, tern_tensor *weight, tern_tensor *bias, const conv_shape *s)
 {
-    const int64_t shape[6] = {1, 1, s->c, s->oh, s->n, s->ow}, flat[2] = {s->c, s->oh * s->n * s->ow};
-    const int64_t one[4] = {s->c, 1, 1, 1}, column[2] = {s->c, 1};
+    const int64_t shape[6] = {1, 1, s->c, s->rows, s->n, s->columns};
     tern_tensor *split = split_phases(x, s), *y = NULL;
-    for (int64_t tap = 0; tap < s->kh * s->kw; tap++) {
-        const int64_t kh = tap / s->kw, kw = tap % s->kw;
-        const int64_t starts[6] = {kh % s->stride, kw % s->stride, 0, kh / s->stride, 0, kw / s->stride};
-        tern_tensor *pixels = tern_reshape(tern_slice_all(split, starts, shape), 2, flat);
-        tern_tensor *factor = tern_reshape(tern_slice_all(weight, (const int64_t[]){0, 0, kh, kw}, one), 2, column);
-        tern_tensor *term = tern_mul(pixels, factor);
-        y = y ? tern_add(y, term) : term;
+    for (int64_t row = 0; row < s->stride && row < s->kh; row++) {
+        for (int64_t column = 0; column < s->stride && column < s->kw; column++) {
+            tern_tensor *phase = tern_slice_all(split, (const int64_t[]){row, column, 0, 0, 0, 0}, shape);
+            y = add_phase(y, tern_reshape(phase, 4, shape + 2), weight, row, column, s);
+        }
     }
     return finish(y, bias, s);
 }

@@ -94,7 +94,8 @@ typedef struct tern_executable_options {
     bool reverse;     /* test executor: steps not ordered by waits are recorded in reverse */
 } tern_executable_options;
 
-/* Builds the kernels (cached per device by key for the process's arena), records one program per slot. plan and arena must outlive it. */
+/* Builds the kernels (once per key and arena, see kernel_cache.h), records one program per slot. plan and arena must
+ * outlive it. */
 TERN_MUST_USE tern_status tern_executable_create(tern_device *device, const tern_plan *plan, tern_arena *arena, const tern_executable_options *options, tern_executable **out_executable);
 void tern_executable_destroy(tern_executable *executable);
 /* Host address of an input in a slot (tern_value bytes long), NULL if the graph has no such input. The caller must not write it
@@ -110,7 +111,8 @@ TERN_MUST_USE tern_status tern_executable_read(tern_executable *executable, cons
 /* Seconds that each launch of the slot's last finished run took (launch_count values). TERN_ERROR_UNSUPPORTED where the backend has no
  * timestamps, and for a reversed executable. */
 TERN_MUST_USE tern_status tern_executable_times(const tern_executable *executable, uint32_t slot, double *out_seconds);
-/* Counts for tests and `tern plan`: dispatches, submissions per run, distinct kernels (pipelines) of the device. */
+/* Counts for tests and `tern plan`: dispatches, submissions per run, distinct kernels (pipelines) of the arena
+ * so far. */
 typedef struct tern_executable_counts { uint32_t dispatches, copies, submissions, kernels; } tern_executable_counts;
 void tern_executable_count(const tern_executable *executable, tern_executable_counts *out_counts);
 /* Plans made with `guard` only, after waiting: TERN_ERROR_INTERNAL naming the value beside which a byte was overwritten. Each run

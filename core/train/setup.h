@@ -6,7 +6,7 @@
  *            └─ graph (dropout off) ── lower ── plan                 eval
  *
  * What it is not: it runs nothing (step.h) and reads no data. It is what `tern plan` prints and what refuses a batch.
- * Invariant: total_bytes is what a run allocates on the device, to the byte. */
+ * Invariant: `total` is what a run allocates on the device, to the byte. */
 #ifndef TERN_TRAIN_SETUP_H
 #define TERN_TRAIN_SETUP_H
 
