@@ -95,7 +95,7 @@ typedef enum tern_kernel_kind {
  *                delta (B, Tq, H) = sum_d do * o
  * ATTENTION_DKV  q, k, v, do, lse, delta, dk, dv             words as ATTENTION; dk, dv contiguous (B, Tk, H, D)
  * SCATTER_ADD    dy (N, D), sorted: order (N), offsets (V + 1); unsorted: ids (N) (u32 or i32), then the epilogue's tensors
- *                                                            words: 1, V, D, N. ACC at (0, v, d) = sum of dy(n, d) over ids(n) == v, n ascending
+ *                                                            words: 1, V, D, N. ACC at (0, v, d) = sum of dy(n, d) over ids(n) == v, in a fixed order
  */
 #define TERN_KERNEL_WORDS          18
 #define TERN_KERNEL_ARGUMENT_BYTES 128 /* 8 * tensors + 4 * words: what every Vulkan device takes as push constants */
@@ -229,7 +229,7 @@ typedef struct tern_backend {
     void (*program_destroy)(tern_backend_device *device, tern_backend_program *program);
     /* Starts after all that was submitted to the device before; does not wait for it. Tickets rise by one per call. */
     tern_status (*program_submit)(tern_backend_device *device, tern_backend_program *program, uint64_t *out_ticket);
-    /* Until the ticket's program is finished. TERN_ERROR_TIMEOUT after timeout_ns, the program still running. */
+    /* Until the ticket's program is finished; ticket 0 is none and returns at once. TERN_ERROR_TIMEOUT after timeout_ns, the program still running. */
     tern_status (*wait)(tern_backend_device *device, uint64_t ticket, uint64_t timeout_ns);
 
     /* ---- optional (NULL: core does without) ---- */

@@ -3,13 +3,14 @@
  *
  *     device ── where           tern_device_open("auto" | "cpu" | "vulkan:0" | ...)
  *     graph  ── what            tern_input, tern_parameter, ops; shapes are static
- *     trainer ─ the step        forward, backward, accumulate, clip, optimizer; recorded once, replayed
+ *
+ * Training goes through the command `tern train` so far; the trainer that this header will offer is core/train/step.h today.
  *
  * Building is sticky: an op always returns a tensor; after the first error the graph is inert and
  * whatever compiles it reports that first error with op, label and values. So model code reads like algebra.
  *
  * Every function that can fail returns a tern_status (0 or negative); tern_error_message() then holds one
- * sentence with the values and what to do. A device may be shared by threads; a graph or trainer is used by
+ * sentence with the values and what to do. A device may be shared by threads; a graph is used by
  * one thread at a time. destroy functions accept NULL. Shapes are written (B, T, C), row-major. */
 #ifndef TERN_H
 #define TERN_H
@@ -78,7 +79,6 @@ enum { /* element types */
 typedef struct tern_device tern_device;
 typedef struct tern_graph tern_graph;
 typedef struct tern_tensor tern_tensor; /* a node of a graph; owned by the graph */
-typedef struct tern_trainer tern_trainer;
 
 /* ------------------------------------------------------------------ device */
 

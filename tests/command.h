@@ -7,8 +7,8 @@
 #include <sys/types.h>
 
 typedef struct command_result {
-    int code;         /* exit code; 128 + signal when a signal ended it */
-    char *out, *err;  /* all of stdout and stderr, zero-terminated */
+    int code;        /* exit code; 128 + signal when a signal ended it */
+    char *out, *err; /* all of stdout and stderr, zero-terminated */
     size_t out_bytes;
 } command_result;
 

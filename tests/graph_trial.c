@@ -85,7 +85,7 @@ static trial_outcome compare(graph_trial *t, const char *way, const tern_tensor 
         }
     }
     difference = sqrt(difference);
-    const double floor = fmax(sqrt(norm), 1e-2 * sqrt((double)count));
+    const double floor = fmax(sqrt(norm), (measures ? 0.1 : 1e-2) * sqrt((double)count));
     double allowed = measures ? 1e-4 * floor : 1e-5 * floor + 8 * *cost;
     if (x->dtype != TERN_F32) allowed = 0;
     if (measures) *cost = difference;

@@ -26,8 +26,8 @@ static void test_all_cases(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        {"test_all_cases on opencl", test_all_cases, NULL, NULL, (void *)(uintptr_t)"opencl"},
-        {"test_all_cases on vulkan", test_all_cases, NULL, NULL, (void *)(uintptr_t)"vulkan"},
+        {"test_all_cases on opencl", test_all_cases, NULL, NULL, (void *)(uintptr_t) "opencl"},
+        {"test_all_cases on vulkan", test_all_cases, NULL, NULL, (void *)(uintptr_t) "vulkan"},
     };
     return cmocka_run_group_tests_name("check_backends", tests, NULL, NULL);
 }

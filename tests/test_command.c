@@ -143,14 +143,15 @@ static void test_run_and_sample(void **state)
         command_runf("train %s --out %s/run --save-every 7 --eval-every 10 --log-every 5", small, folder);
     assert_int_equal(r->code, 0);
     assert_int_equal(r->out_bytes, 0); /* JSON only when asked for */
-    static const char *const said[] = {"step 1/20  loss ", "(ln V 5.5452)",        "step 5/20  loss ", "  val ",
-                                       " tokens/s  ETA ", "  memory ",             "train_loss ",      "  val_loss ",
-                                       "device  cpu: ",   "saved in "};
+    static const char *const said[] = {"step 1/20  loss ", "(ln V 5.5452)", "step 5/20  loss ", "  val ",
+                                       " tokens/s  ETA ",  "  memory ",     "train_loss ",      "  val_loss ",
+                                       "device  cpu: ",    "saved in "};
     for (size_t i = 0; i < sizeof said / sizeof *said; i++)
         if (!strstr(r->err, said[i])) fail_msg("train did not say \"%s\": %s", said[i], r->err);
     assert_null(strchr(r->err, '\r')); /* plain lines in a pipe */
     assert_null(strstr(r->err, "step 4/20"));
-    static const char *const files[] = {"run/model.safetensors", "run/config.json", "run/run.json", "run/metrics.jsonl"};
+    static const char *const files[] = {"run/model.safetensors", "run/config.json", "run/run.json",
+                                        "run/metrics.jsonl"};
     for (size_t i = 0; i < 4; i++) assert_true(exists(files[i]));
 
     r = command_runf("sample %s/run --backend cpu --prompt The%%house --tokens 40 --seed 3", folder);
@@ -220,9 +221,20 @@ static void test_plan(void **state)
     (void)state;
     const command_result *r = command_run("plan --model gpt2 --batch 4 --context 1024 --limits rtx-4090");
     assert_int_equal(r->code, 0);
-    static const char *const parts[] = {"124.4 M parameters", "weights ",  "gradients ", "moments ",     "activations ",
-                                        " binds: ",           "micro ",    "update ",    "eval ",        "launches per transformer block",
-                                        "kernels in all",     "predicted", "upload ",    "on paper: rtx-4090"};
+    static const char *const parts[] = {"124.4 M parameters",
+                                        "weights ",
+                                        "gradients ",
+                                        "moments ",
+                                        "activations ",
+                                        " binds: ",
+                                        "micro ",
+                                        "update ",
+                                        "eval ",
+                                        "launches per transformer block",
+                                        "kernels in all",
+                                        "predicted",
+                                        "upload ",
+                                        "on paper: rtx-4090"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (!strstr(r->out, parts[i])) fail_msg("the plan lacks \"%s\": %s", parts[i], r->out);
     r = command_run("plan --model gpt2 --batch 4 --context 1024 --limits rtx-4090 --json");
@@ -230,8 +242,11 @@ static void test_plan(void **state)
     static const struct {
         const char *key;
         double least, most;
-    } numbers[] = {{"\"parameters\":", 124439808, 124439808}, {"\"launches_per_block\":", 1, 34}, {"\"kernels\":", 10, 60},
-                   {"\"weights\":", 497759232, 5e8},          {"\"free\":", 25769803776.0, 25769803776.0}};
+    } numbers[] = {{"\"parameters\":", 124439808, 124439808},
+                   {"\"launches_per_block\":", 1, 34},
+                   {"\"kernels\":", 10, 60},
+                   {"\"weights\":", 497759232, 5e8},
+                   {"\"free\":", 25769803776.0, 25769803776.0}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         const char *at = strstr(r->out, numbers[i].key);
         assert_non_null(at);
@@ -263,7 +278,8 @@ static void test_plan_refuses(void **state)
     assert_int_equal(plan_xl(batch), 0);
     assert_int_equal(plan_xl(batch + 1), 1);
     /* Above a limit for one tensor, and above what kernels can index. */
-    command_refuses("plan --model gpt2 --batch 30 --context 1024 --limits rtx-4090", 1, "the nearest that fits is --batch ");
+    command_refuses("plan --model gpt2 --batch 30 --context 1024 --limits rtx-4090", 1,
+                    "the nearest that fits is --batch ");
     command_refuses("plan --model gpt2 --batch 64 --context 1024 --limits rtx-4090", 2, "; the largest batch is 41");
     command_refuses("plan --limits rtx-9999", 1, "there is no limits profile 'rtx-9999'");
 }
@@ -330,7 +346,8 @@ static void test_manual(void **state)
         if (next) *next = '\n';
     }
     free(manual);
-    if (system("command -v groff >/dev/null 2>&1") != 0) TEST_SKIP("groff is not installed, so the page is not formatted");
+    if (system("command -v groff >/dev/null 2>&1") != 0)
+        TEST_SKIP("groff is not installed, so the page is not formatted");
     assert_int_equal(system("test -z \"$(groff -man -Tutf8 -ww -z " TERN_SOURCE_DIR "/docs/tern.1 2>&1)\""), 0);
 }
 
@@ -340,9 +357,10 @@ static int set_up(void **state)
 {
     (void)state;
     if (!mkdtemp(folder)) return -1;
-    snprintf(small, sizeof small,
-             "--backend cpu --layers 1 --width 16 --heads 2 --context 12 --batch 4 --steps 20 --lr 0.01 --data %s/LICENSE",
-             TERN_SOURCE_DIR);
+    snprintf(
+        small, sizeof small,
+        "--backend cpu --layers 1 --width 16 --heads 2 --context 12 --batch 4 --steps 20 --lr 0.01 --data %s/LICENSE",
+        TERN_SOURCE_DIR);
     return 0;
 }
 

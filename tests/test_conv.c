@@ -399,7 +399,7 @@ static void test_bad_shapes_are_refused(void **state)
     refuse(&(conv_case){1, 4, 5, 5, 6, 3, 3, 1, 1, 1, true}, 4, 5, "bias \"bias\" (5) f32 do not fit");
     refuse(&(conv_case){1, 4, 5, 5, 6, 3, 3, 0, 1, 1, false}, 4, 0, "stride 0 and padding 1");
     refuse(&(conv_case){1, 4, 5, 5, 6, 3, 3, 1, -1, 1, false}, 4, 0, "stride 1 and padding -1");
-    refuse(&(conv_case){1, 4, 5, 5, 6, 8, 3, 1, 1, 1, false}, 4, 0, "is larger than x");
+    refuse(&(conv_case){1, 4, 5, 5, 6, 8, 3, 2, 1, 1, false}, 4, 0, "is larger than x");
     refuse(&(conv_case){1, 4, 5, 5, 6, 3, 8, 1, 1, 1, false}, 4, 0, "with 1 pixels of padding");
     refuse(&(conv_case){64, 64, 512, 512, 6, 3, 3, 1, 1, 1, false}, 64, 0, "smaller micro-batch");
     refuse(&(conv_case){1, 1, 5, 5, 1, 1, 1, INT32_MAX, 0, 1, false}, 1, 0, "must stay below 2^31");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuse.c - the fuser against the reference: lowered graphs run on the host, fused and unfused, and how many launches they take. */
+/* test_fuse.c - the fuser against the reference: lowered graphs run on the host, fused and unfused, and how many
+ * launches they take. */
 #include "core/kernel/lowered.h"
 #include "core/models/gpt2.h"
 #include "core/passes/accumulate.h"
@@ -25,9 +26,12 @@ static const tern_device_info paper = {.name = "paper",
 static void copy_in(const tern_tensor *x, const double *from, void *to)
 {
     for (int64_t i = 0; i < tern_count(x); i++) {
-        if (x->dtype == TERN_F32) ((float *)to)[i] = (float)from[i];
-        else if (x->dtype == TERN_I32) ((int32_t *)to)[i] = (int32_t)from[i];
-        else ((uint32_t *)to)[i] = (uint32_t)from[i];
+        if (x->dtype == TERN_F32)
+            ((float *)to)[i] = (float)from[i];
+        else if (x->dtype == TERN_I32)
+            ((int32_t *)to)[i] = (int32_t)from[i];
+        else
+            ((uint32_t *)to)[i] = (uint32_t)from[i];
     }
 }
 
@@ -48,13 +52,15 @@ static void check_values(const tern_tensor *x, const double *wanted, const void 
 {
     double difference = 0, norm = 0;
     for (int64_t i = 0; i < tern_count(x); i++) {
-        const double value = x->dtype == TERN_F32 ? (double)((const float *)got)[i]
-                             : x->dtype == TERN_I32 ? (double)((const int32_t *)got)[i] : (double)((const uint32_t *)got)[i];
+        const double value = x->dtype == TERN_F32   ? (double)((const float *)got)[i]
+                             : x->dtype == TERN_I32 ? (double)((const int32_t *)got)[i]
+                                                    : (double)((const uint32_t *)got)[i];
         difference += (value - wanted[i]) * (value - wanted[i]);
         norm += wanted[i] * wanted[i];
     }
     if (!(sqrt(difference) <= tolerance * fmax(sqrt(norm), 1e-3)))
-        fail_msg("%s: relative error %.3g (norm %.3g)", x->label, sqrt(difference) / fmax(sqrt(norm), 1e-3), sqrt(norm));
+        fail_msg("%s: relative error %.3g (norm %.3g)", x->label, sqrt(difference) / fmax(sqrt(norm), 1e-3),
+                 sqrt(norm));
 }
 
 /* Runs the graph both ways; outputs and states agree. Returns the number of launches. */
@@ -98,7 +104,8 @@ static uint32_t check_graph(const tern_graph *graph, bool fuse)
     }
     for (uint32_t i = 0; i < graph->node_count; i++) {
         const tern_tensor *x = graph->nodes[i];
-        if (x->op == TERN_OP_STATE) check_values(x, tern_reference_data(reference, x), lowered_runner_leaf(&runner, x->label), 2e-5);
+        if (x->op == TERN_OP_STATE)
+            check_values(x, tern_reference_data(reference, x), lowered_runner_leaf(&runner, x->label), 2e-5);
     }
     const uint32_t launches = lowered->launch_count;
     lowered_runner_destroy(&runner);
@@ -139,7 +146,8 @@ static void test_layer_norm_is_one_kernel(void **state)
     (void)state;
     tern_graph *graph = new_graph();
     const int64_t c = 24;
-    tern_tensor *w = tern_parameter(graph, "w", 1, &c, TERN_INIT_ONES, 0), *b = tern_parameter(graph, "b", 1, &c, TERN_INIT_ZEROS, 0);
+    tern_tensor *w = tern_parameter(graph, "w", 1, &c, TERN_INIT_ONES, 0),
+                *b = tern_parameter(graph, "b", 1, &c, TERN_INIT_ZEROS, 0);
     tern_output(tern_layer_norm(input(graph, "x", 3, (const int64_t[]){2, 5, 24}), w, b, 1e-5), "y");
     assert_int_equal(check_both(graph), 1);
     tern_graph_destroy(graph);
@@ -161,7 +169,8 @@ static void test_views(void **state)
     tern_tensor *x = input(graph, "x", 3, (const int64_t[]){2, 6, 8});
     tern_tensor *heads = tern_permute(tern_reshape(x, 4, (const int64_t[]){2, 6, 4, 2}), (const int32_t[]){0, 2, 1, 3});
     tern_output(tern_exp(heads), "heads");
-    tern_output(tern_reshape(tern_permute(heads, (const int32_t[]){0, 2, 1, 3}), 3, (const int64_t[]){2, 6, 8}), "back");
+    tern_output(tern_reshape(tern_permute(heads, (const int32_t[]){0, 2, 1, 3}), 3, (const int64_t[]){2, 6, 8}),
+                "back");
     tern_output(tern_pad(tern_exp(tern_slice(x, 1, 2, 3)), 1, 1, 2), "padded");
     tern_tensor *parts[3] = {tern_slice(x, 2, 0, 3), tern_slice(x, 2, 5, 2), x};
     tern_output(tern_concat(parts, 3, 2), "concat");
@@ -209,7 +218,8 @@ static void test_slices_of_padding(void **state)
 {
     (void)state;
     tern_graph *graph = new_graph();
-    tern_tensor *x = tern_exp(input(graph, "x", 2, (const int64_t[]){3, 8})), *padded = tern_pad(tern_pad(x, 1, 4, 2), 0, 2, 0);
+    tern_tensor *x = tern_exp(input(graph, "x", 2, (const int64_t[]){3, 8})),
+                *padded = tern_pad(tern_pad(x, 1, 4, 2), 0, 2, 0);
     tern_output(tern_slice(padded, 0, 0, 2), "padding");
     tern_output(tern_slice(tern_slice(padded, 0, 2, 3), 1, 5, 6), "inside");
     tern_output(tern_slice(padded, 1, 1, 7), "both");
@@ -309,7 +319,8 @@ static void test_optimizer_is_one_kernel(void **state)
     graph->pass = TERN_PASS_UPDATE;
     const int64_t n = 70;
     tern_tensor *w = tern_state(graph, "w", TERN_F32, 1, &n), *m = tern_state(graph, "m", TERN_F32, 1, &n);
-    tern_tensor *g = tern_state(graph, "g", TERN_F32, 1, &n), *t = tern_state(graph, "t", TERN_U32, 1, (const int64_t[]){1});
+    tern_tensor *g = tern_state(graph, "g", TERN_F32, 1, &n),
+                *t = tern_state(graph, "t", TERN_U32, 1, (const int64_t[]){1});
     tern_tensor *next_m = tern_add(tern_mul(m, tern_constant(graph, 0.9)), g);
     (void)tern_assign(m, next_m);
     (void)tern_assign(w, tern_sub(w, tern_mul(next_m, tern_add(tern_cast(t, TERN_F32), tern_constant(graph, 1)))));
@@ -322,13 +333,20 @@ static void test_optimizer_is_one_kernel(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_softmax_is_one_kernel), cmocka_unit_test(test_layer_norm_is_one_kernel),
-        cmocka_unit_test(test_softmax_over_inner_axis), cmocka_unit_test(test_views),
-        cmocka_unit_test(test_matmul_epilogue),       cmocka_unit_test(test_two_matmuls_meet),
-        cmocka_unit_test(test_mlp_micro),             cmocka_unit_test(test_optimizer_is_one_kernel),
-        cmocka_unit_test(test_gpt_block_launches),    cmocka_unit_test(test_expand_beside_a_size_of_one),
-        cmocka_unit_test(test_sum_of_a_constant),     cmocka_unit_test(test_permuted_result_of_a_row),
-        cmocka_unit_test(test_slices_of_padding),     cmocka_unit_test(test_softmax_over_square_columns),
+        cmocka_unit_test(test_softmax_is_one_kernel),
+        cmocka_unit_test(test_layer_norm_is_one_kernel),
+        cmocka_unit_test(test_softmax_over_inner_axis),
+        cmocka_unit_test(test_views),
+        cmocka_unit_test(test_matmul_epilogue),
+        cmocka_unit_test(test_two_matmuls_meet),
+        cmocka_unit_test(test_mlp_micro),
+        cmocka_unit_test(test_optimizer_is_one_kernel),
+        cmocka_unit_test(test_gpt_block_launches),
+        cmocka_unit_test(test_expand_beside_a_size_of_one),
+        cmocka_unit_test(test_sum_of_a_constant),
+        cmocka_unit_test(test_permuted_result_of_a_row),
+        cmocka_unit_test(test_slices_of_padding),
+        cmocka_unit_test(test_softmax_over_square_columns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

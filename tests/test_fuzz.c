@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-#define SEEDS 240u
+#define SEEDS 600u
 
 static trial_outcome run_options(const random_graph_options *options, tern_device *device, bool print, char *text,
                                  size_t text_bytes)

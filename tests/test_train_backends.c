@@ -32,9 +32,10 @@ static void need(const char *backend)
 static void train(const char *backend, const char *more, training *out)
 {
     char path[160];
-    const command_result *r = command_runf("train --backend %s --seed 7 --steps %d --layers 2 --width 64 --heads 4 "
-                                           "--context 64 --batch 4 --data %s/LICENSE --out %s/run --json --log-every 1 %s",
-                                           backend, STEPS, TERN_SOURCE_DIR, folder, more);
+    const command_result *r =
+        command_runf("train --backend %s --seed 7 --steps %d --layers 2 --width 64 --heads 4 "
+                     "--context 64 --batch 4 --data %s/LICENSE --out %s/run --json --log-every 1 %s",
+                     backend, STEPS, TERN_SOURCE_DIR, folder, more);
     if (r->code != 0) fail_msg("%s: exit code %d: %s", backend, r->code, r->err);
     for (int i = 0; i < STEPS; i++) {
         assert_true(command_number(r->out, i, "step") == i + 1);

@@ -175,6 +175,7 @@ static tern_status cpu_buffer_create(tern_backend_device *device, uint64_t bytes
     tern_backend_buffer *buffer = NULL;
     *out_buffer = NULL;
     TERN_TRY(tern_cpu_device_check(device));
+    if (bytes == 0) return tern_error(TERN_ERROR_INVALID, "cpu: a buffer of 0 bytes was asked for; ask for 1 or more");
     const uint64_t free_bytes = memory_bytes("MemAvailable");
     if (bytes > free_bytes || bytes > SIZE_MAX - 2 * LARGE) goto too_large;
     buffer = calloc(1, sizeof *buffer);

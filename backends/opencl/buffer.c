@@ -22,7 +22,7 @@ static tern_status reserve(tern_backend_device *device, uint64_t bytes, tern_buf
     if (bytes == 0)
         return tern_error(TERN_ERROR_INVALID, "%s: a buffer of 0 bytes was asked for; ask for 1 or more", info->name);
     if (bytes > info->max_allocation_bytes)
-        return tern_error(TERN_ERROR_DEVICE_MEMORY,
+        return tern_error(TERN_ERROR_UNSUPPORTED,
                           "%s: %" PRIu64 " bytes asked for in one buffer, the driver allows %" PRIu64
                           " (CL_DEVICE_MAX_MEM_ALLOC_SIZE) of %" PRIu64 " in all; split it",
                           info->name, bytes, info->max_allocation_bytes, info->memory_bytes);

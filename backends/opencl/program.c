@@ -295,10 +295,11 @@ tern_status tern_opencl_program_submit(tern_backend_device *device, tern_backend
         events_release(program);
         status = steps_enqueue(device, program, &last);
         if (status >= 0)
-            *out_ticket = program->ticket = tern_opencl_ticket_give(device, last);
+            program->ticket = tern_opencl_ticket_give(device, last);
         else
             partial_finish(device);
         if (status >= 0) status = CL_CALL(device, clFlush, device->queue);
+        if (status >= 0) *out_ticket = program->ticket; /* a failed flush uses the ticket up */
     }
     pthread_mutex_unlock(&device->lock);
 fail:

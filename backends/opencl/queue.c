@@ -92,7 +92,9 @@ static tern_status ticket_event(tern_backend_device *device, uint64_t ticket, cl
     tern_status status = TERN_OK;
     *out_event = NULL;
     pthread_mutex_lock(&device->lock);
-    if (ticket > device->ticket)
+    if (ticket == 0)
+        status = TERN_OK; /* no ticket */
+    else if (ticket > device->ticket)
         status = tern_error(TERN_ERROR_INVALID, "%s: ticket %" PRIu64 " was never given; the last one is %" PRIu64,
                             device->info.name, ticket, device->ticket);
     else if (ticket + TERN_OPENCL_RING > device->ticket && device->ring[ticket % TERN_OPENCL_RING]) {

@@ -86,10 +86,11 @@ static int parse(check_command *c, int argc, char **argv)
         {"list", TERN_CLI_FLAG, &c->list, NULL, 0, 0, "name the cases and stop"},
         TERN_CLI_DEVICE_OPTIONS(&c->device),
     };
-    const tern_cli_usage usage = {"check", NULL,
-                                  "Compares every operation, its value and its gradient, on a device with the reference "
-                                  "in double precision, and repeats it bit for bit. Ends in one verdict line.",
-                                  options, sizeof options / sizeof *options};
+    const tern_cli_usage usage = {
+        "check", NULL,
+        "Compares every operation, its value and its gradient, on a device with the reference "
+        "in double precision, and repeats it bit for bit. Ends in one verdict line.",
+        options, sizeof options / sizeof *options};
     const int code = tern_cli_parse(&usage, argc, argv, NULL);
     if (code != TERN_CLI_GO) return code;
     return count_chosen(c) ? TERN_CLI_GO : refuse_empty(c);
@@ -100,7 +101,8 @@ static int list_cases(const check_command *c)
     const tern_check_case *k;
     for (size_t i = 0; (k = tern_check_case_at(i)) != NULL; i++)
         if (is_chosen(c, k))
-            printf("%-16s %-20s %-4s %s\n", k->op, k->name, dtype_name(k->dtype), k->gradient ? "value, gradient" : "value");
+            printf("%-16s %-20s %-4s %s\n", k->op, k->name, dtype_name(k->dtype),
+                   k->gradient ? "value, gradient" : "value");
     return TERN_CLI_OK;
 }
 
@@ -150,7 +152,10 @@ static void count_result(const check_command *c, const tern_device *device, cons
     t->failed += (uint32_t)r->value_failed + (uint32_t)r->gradient_failed;
     if (!r->value_failed && !r->gradient_failed) return;
     printf("FAILED %s %s (%s): %s\n", k->op, k->name,
-           r->value_failed && r->gradient_failed ? "value and gradient" : r->value_failed ? "value" : "gradient", r->reason);
+           r->value_failed && r->gradient_failed ? "value and gradient"
+           : r->value_failed                     ? "value"
+                                                 : "gradient",
+           r->reason);
     say_repeat(c, device, k);
 }
 
@@ -181,8 +186,7 @@ static int verdict(const tern_device *device, const totals *t, uint64_t messages
 {
     char validation[96] = "";
     const bool pass = t->failed == 0 && messages == 0 && t->cases > t->skipped;
-    if (messages)
-        snprintf(validation, sizeof validation, ", %llu validation messages", (unsigned long long)messages);
+    if (messages) snprintf(validation, sizeof validation, ", %llu validation messages", (unsigned long long)messages);
     printf("check: %s %u cases (%u tensors) on %s, %u failed, %u skipped%s%s%s%s, %.1f s\n", pass ? "PASS" : "FAIL",
            t->cases, t->tensors, tern_device_name(device), t->failed, t->skipped, t->skipped ? " (" : "", t->reason,
            t->skipped ? ")" : "", validation, seconds);

@@ -5,8 +5,8 @@
  *               ├── reference (double, op by op)
  *               └── save rule ── session on the device, run twice
  *
- * What a case is: one graph that puts an op through its odd shapes; one that has gradients counts twice, as value and as
- * gradient. What it is not: a speed test. */
+ * What a case is: one graph that puts an op through its odd shapes; one that has gradients counts twice, as value and
+ * as gradient. What it is not: a speed test. */
 #ifndef TERN_CLI_CHECK_H
 #define TERN_CLI_CHECK_H
 
@@ -29,10 +29,10 @@ struct tern_check_case {
     tern_tensor *(*binary)(tern_tensor *a, tern_tensor *b);
     int32_t argument; /* what build makes of it */
     bool gradient;
-    double low, high;                                       /* f32 leaves are uniform in [low, high) */
-    uint32_t below;                                         /* integer leaves are in [0, below); 0: any bits */
-    double tolerance;                                       /* 0: TERN_CHECK_TOLERANCE */
-    double least;                                           /* norms are taken as at least this, where 0 is expected */
+    double low, high;                                      /* f32 leaves are uniform in [low, high) */
+    uint32_t below;                                        /* integer leaves are in [0, below); 0: any bits */
+    double tolerance;                                      /* 0: TERN_CHECK_TOLERANCE */
+    double least;                                          /* norms are taken as at least this, where 0 is expected */
     void (*fill)(const tern_tensor *leaf, double *values); /* changes what the leaf was filled with, or NULL */
 };
 
@@ -47,10 +47,10 @@ extern const tern_check_case tern_check_row_cases[];         /* check_rows.c */
 extern const tern_check_case tern_check_contraction_cases[]; /* check_contractions.c */
 
 typedef struct tern_check_result {
-    uint32_t tensors;                    /* compared */
+    uint32_t tensors; /* compared */
     bool value_failed, gradient_failed;
-    bool skipped;                        /* the device cannot do this: reason says why */
-    char reason[512];                    /* of the first failure or of the skip */
+    bool skipped;     /* the device cannot do this: reason says why */
+    char reason[512]; /* of the first failure or of the skip */
 } tern_check_result;
 
 /* Runs a case. A status below 0 is a failure of the machinery, not of the case; its sentence says which call. */

@@ -7,7 +7,8 @@
 
 #include <math.h>
 
-#define SHAPE(...) (int32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]){__VA_ARGS__}
+#define SHAPE(...)                                                                                                     \
+    (int32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]) { __VA_ARGS__ }
 #define P(name, ...) tern_parameter(graph, name, SHAPE(__VA_ARGS__), TERN_INIT_ZEROS, 0)
 #define U(name, ...) tern_input(graph, name, TERN_U32, SHAPE(__VA_ARGS__))
 #define I(name, ...) tern_input(graph, name, TERN_I32, SHAPE(__VA_ARGS__))
@@ -47,7 +48,8 @@ BUILD(where)
 BUILD(compare)
 {
     tern_tensor *a = P("a", 31, 33), *b = P("b", 31, 33);
-    tern_tensor *third = tern_equal(tern_and(U("mask", 31, 33), tern_constant_u32(graph, 3)), tern_constant_u32(graph, 0));
+    tern_tensor *third =
+        tern_equal(tern_and(U("mask", 31, 33), tern_constant_u32(graph, 3)), tern_constant_u32(graph, 0));
     OUT(c->binary(a, tern_where(third, a, b)));
 }
 
@@ -173,23 +175,23 @@ BUILD(assign)
 /* ------------------------------------------------------------------------ table */
 
 /* least 1: the single element of the first shape may lie where an op cancels, as gelu does at -5. */
-#define UNARY(f, lo, hi)                                                                                            \
+#define UNARY(f, lo, hi)                                                                                               \
     {                                                                                                                  \
-        .op = #f, .name = "shapes", .dtype = TERN_F32, .build = unary, .unary = tern_##f, .gradient = true,      \
+        .op = #f, .name = "shapes", .dtype = TERN_F32, .build = unary, .unary = tern_##f, .gradient = true, .low = lo, \
+        .high = hi, .least = 1                                                                                         \
+    }
+#define BINARY(f, lo, hi)                                                                                              \
+    {                                                                                                                  \
+        .op = #f, .name = "shapes", .dtype = TERN_F32, .build = binary, .binary = tern_##f, .gradient = true,          \
         .low = lo, .high = hi, .least = 1                                                                              \
     }
-#define BINARY(f, lo, hi)                                                                                           \
+#define INTEGER(f, kind, type)                                                                                         \
     {                                                                                                                  \
-        .op = #f, .name = "shapes", .dtype = TERN_F32, .build = binary, .binary = tern_##f, .gradient = true,    \
-        .low = lo, .high = hi, .least = 1                                                                              \
+        .op = #f, .name = #kind, .dtype = type, .build = kind, .binary = tern_##f                                      \
     }
-#define INTEGER(f, kind, type)                                                                                      \
+#define SPECIAL(f, kind)                                                                                               \
     {                                                                                                                  \
-        .op = #f, .name = #kind, .dtype = type, .build = kind, .binary = tern_##f                                \
-    }
-#define SPECIAL(f, kind)                                                                                            \
-    {                                                                                                                  \
-        .op = #f, .name = "specials", .dtype = TERN_F32, .build = specials_##kind, .kind = tern_##f,             \
+        .op = #f, .name = "specials", .dtype = TERN_F32, .build = specials_##kind, .kind = tern_##f,                   \
         .fill = put_specials                                                                                           \
     }
 

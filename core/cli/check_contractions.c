@@ -7,7 +7,8 @@
 
 #include "core/base/philox.h"
 
-#define SHAPE(...) (int32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]){__VA_ARGS__}
+#define SHAPE(...)                                                                                                     \
+    (int32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]) { __VA_ARGS__ }
 #define P(name, ...) tern_parameter(graph, name, SHAPE(__VA_ARGS__), TERN_INIT_ZEROS, 0)
 #define BUILD(name)                                                                                                    \
     static void name(tern_graph *graph, __attribute__((unused)) const tern_check_case *c,                              \
@@ -97,7 +98,7 @@ typedef struct attention_shape {
 } attention_shape;
 
 static const attention_shape attention_shapes[] = {
-    {2, 33, 33, 3, 20, true}, {1, 33, 65, 2, 64, false}, {3, 1, 1, 2, 8, true},     {1, 257, 257, 1, 32, true},
+    {2, 33, 33, 3, 20, true},  {1, 33, 65, 2, 64, false}, {3, 1, 1, 2, 8, true},     {1, 257, 257, 1, 32, true},
     {1, 65, 65, 1, 128, true}, {1, 31, 31, 1, 256, true}, {2, 1, 127, 3, 33, false}, {1, 127, 127, 5, 1, true},
 };
 
@@ -152,8 +153,8 @@ BUILD(gather_tied)
 BUILD(gather_wide) { OUT(tern_gather(P("table", 50257, 5), tern_input_1d(graph, "ids", TERN_I32, 65))); }
 
 #define CASE(op_name, case_name, how, which)                                                                           \
-    .op = op_name, .name = case_name, .dtype = TERN_F32, .build = how, .argument = which, .gradient = true,            \
-    .low = -1, .high = 1
+    .op = op_name, .name = case_name, .dtype = TERN_F32, .build = how, .argument = which, .gradient = true, .low = -1, \
+    .high = 1
 
 const tern_check_case tern_check_contraction_cases[] = {
     {CASE("matmul", "pairs-nn", matmul_pairs, PLAIN)},

@@ -5,7 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-#define SHAPE(...) (int32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]){__VA_ARGS__}
+#define SHAPE(...)                                                                                                     \
+    (int32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]) { __VA_ARGS__ }
 #define P(name, ...) tern_parameter(graph, name, SHAPE(__VA_ARGS__), TERN_INIT_ZEROS, 0)
 #define BUILD(name)                                                                                                    \
     static void name(tern_graph *graph, __attribute__((unused)) const tern_check_case *c,                              \
@@ -38,7 +39,10 @@ BUILD(reduce_masks)
 
 /* Equal elements share the gradient of their maximum. */
 BUILD(maximum_ties) { OUT(tern_maximum(tern_floor(P("a", 33, 65)), -1)); }
-BUILD(maximum_tied_gradient) { OUT(tern_maximum(tern_abs(tern_concat((tern_tensor *[]){P("a", 9, 31), P("a", 9, 31)}, 2, 1)), 1)); }
+BUILD(maximum_tied_gradient)
+{
+    OUT(tern_maximum(tern_abs(tern_concat((tern_tensor *[]){P("a", 9, 31), P("a", 9, 31)}, 2, 1)), 1));
+}
 
 /* Two reductions of one row that depend on each other, and a column sum in its gradient. */
 BUILD(row_chain)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* check_run.c - one case on one device against the reference.
  *
- * Leaves are filled by Philox from (seed, the leaf's name), so that a failure is reproduced by the case's name and seed.
- * The device runs the graph after the save rule, as training does; the reference runs the graph before it.
+ * Leaves are filled by Philox from (seed, the leaf's name), so that a failure is reproduced by the case's name and
+ * seed. The device runs the graph after the save rule, as training does; the reference runs the graph before it.
  * Invariant: NaN where the reference has none fails, since every test is written !(error <= bound). */
 #include "core/cli/check.h"
 

@@ -55,11 +55,8 @@ static tern_status create_setup(tern_device *device, const tern_plan_options *pl
 {
     tern_train_options train;
     tern_train_options_init(&train);
-    const tern_setup_options options = {.model = {build_model, shape},
-                                        .batch = shape->batch,
-                                        .adamw = train.adamw,
-                                        .evaluate = true,
-                                        .plan = *plan};
+    const tern_setup_options options = {
+        .model = {build_model, shape}, .batch = shape->batch, .adamw = train.adamw, .evaluate = true, .plan = *plan};
     return tern_setup_create(device, &options, out_setup);
 }
 
@@ -203,10 +200,11 @@ static tern_status advise(const tern_cli_estimate *plan, const char *reason)
     char advice[160];
     const tern_gpt2_options *n = &plan->nearest;
     if (plan->has_nearest)
-        snprintf(advice, sizeof advice, "the nearest that fits is --batch %u --layers %u --width %u --heads %u", n->batch,
-                 n->layers, n->width, n->heads);
+        snprintf(advice, sizeof advice, "the nearest that fits is --batch %u --layers %u --width %u --heads %u",
+                 n->batch, n->layers, n->width, n->heads);
     else
-        snprintf(advice, sizeof advice, "no smaller batch, depth or width fits; make the context or the vocabulary smaller");
+        snprintf(advice, sizeof advice,
+                 "no smaller batch, depth or width fits; make the context or the vocabulary smaller");
     return tern_error(TERN_ERROR_DEVICE_MEMORY, "this does not fit: %s; %s", reason, advice);
 }
 

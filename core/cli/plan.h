@@ -11,11 +11,11 @@ typedef struct tern_cli_estimate {
     const tern_setup *setup;
     tern_gpt2_options shape;
     tern_setup_memory memory;
-    tern_plan_demand demand;  /* the micro program's, with everything else as extra bytes */
-    uint32_t block_launches;  /* of one transformer block, forward and backward */
-    uint32_t kernels;         /* distinct ones of all programs: pipelines */
+    tern_plan_demand demand; /* the micro program's, with everything else as extra bytes */
+    uint32_t block_launches; /* of one transformer block, forward and backward */
+    uint32_t kernels;        /* distinct ones of all programs: pipelines */
     bool fits;
-    bool has_nearest;         /* of a plan that does not fit */
+    bool has_nearest; /* of a plan that does not fit */
     tern_gpt2_options nearest;
 } tern_cli_estimate;
 

@@ -17,14 +17,10 @@ static void memory_rows(const tern_cli_estimate *plan, row rows[ROW_COUNT])
 {
     const tern_setup_memory *m = &plan->memory;
     const row filled[ROW_COUNT] = {
-        {"weights", "weights", m->weights},
-        {"gradients", "gradients", m->gradients},
-        {"moments", "moments", m->moments},
-        {"states", "states", m->states},
-        {"arena (below)", "arena", m->arena},
-        {"upload slots", "upload", m->upload},
-        {"read-back slots", "readback", m->readback},
-        {"total", "total", m->total},
+        {"weights", "weights", m->weights},           {"gradients", "gradients", m->gradients},
+        {"moments", "moments", m->moments},           {"states", "states", m->states},
+        {"arena (below)", "arena", m->arena},         {"upload slots", "upload", m->upload},
+        {"read-back slots", "readback", m->readback}, {"total", "total", m->total},
     };
     memcpy(rows, filled, sizeof filled);
 }
@@ -60,10 +56,9 @@ static void show_memory(const tern_cli_estimate *plan)
         printf("  %-26s %12s  %15llu bytes\n", arena_kinds[i].name,
                tern_cli_bytes(plan->demand.bytes[arena_kinds[i].kind], text),
                (unsigned long long)plan->demand.bytes[arena_kinds[i].kind]);
-    printf("\nlimit     %s binds: %s of %s, %.1f %%; the largest kernel argument is %s",
-           plan->demand.limit_name, tern_cli_bytes(plan->demand.limit_used_bytes, text),
-           tern_cli_bytes(plan->demand.limit_bytes, other), share(plan->demand.limit_used_bytes, plan->demand.limit_bytes),
-           plan->demand.largest_range_name);
+    printf("\nlimit     %s binds: %s of %s, %.1f %%; the largest kernel argument is %s", plan->demand.limit_name,
+           tern_cli_bytes(plan->demand.limit_used_bytes, text), tern_cli_bytes(plan->demand.limit_bytes, other),
+           share(plan->demand.limit_used_bytes, plan->demand.limit_bytes), plan->demand.largest_range_name);
     printf(" with %s\n\n", tern_cli_bytes(plan->demand.largest_range_bytes, text));
 }
 

@@ -17,8 +17,8 @@
 #include "core/cli/train_options.h"
 #include "core/cli/train_progress.h"
 
-#define VAL_BATCHES       20u  /* of a validation during the run: a look, not a measurement */
-#define FINAL_VAL_BATCHES 200u /* of the one at the end */
+#define VAL_BATCHES       20u      /* of a validation during the run: a look, not a measurement */
+#define FINAL_VAL_BATCHES 200u     /* of the one at the end */
 #define SMALL_FILES_BYTES 1048576u /* config.json, run.json and the metrics */
 #define OPTION_COUNT      26
 
@@ -66,7 +66,8 @@ static void fill_options(train_command *c)
 {
     const tern_cli_option options[OPTION_COUNT - TERN_CLI_MODEL_OPTION_COUNT] = {
         {"data", TERN_CLI_TEXT, &c->data, "PATH", 0, 0, "a text file, or a folder whose text files are read"},
-        {"out", TERN_CLI_TEXT, &c->out, "FOLDER", 0, 0, "a new folder for weights and metrics; without it nothing is kept"},
+        {"out", TERN_CLI_TEXT, &c->out, "FOLDER", 0, 0,
+         "a new folder for weights and metrics; without it nothing is kept"},
         {"steps", TERN_CLI_INTEGER, &c->steps, "N", 1, 1e9, "optimizer steps"},
         {"lr", TERN_CLI_REAL, &c->lr, "X", 1e-12, 1000, "highest learning rate"},
         {"min-lr", TERN_CLI_REAL, &c->min_lr, "X", 0, 1000, "learning rate at the end (default a tenth of --lr)"},
@@ -74,7 +75,8 @@ static void fill_options(train_command *c)
          "steps until the highest learning rate (default a tenth of --steps, at most 100)"},
         {"clip", TERN_CLI_REAL, &c->clip, "X", 0, 1e6, "largest norm of the gradient, 0: any"},
         {"weight-decay", TERN_CLI_REAL, &c->weight_decay, "X", 0, 1000, "AdamW's decay, of matrices only"},
-        {"seed", TERN_CLI_INTEGER, &c->seed, "N", 0, 9007199254740992.0, "of the weights, the order of the data, dropout"},
+        {"seed", TERN_CLI_INTEGER, &c->seed, "N", 0, 9007199254740992.0,
+         "of the weights, the order of the data, dropout"},
         {"val-split", TERN_CLI_REAL, &c->val_split, "X", 0, 0.9, "fraction of the data held out, its end; 0: none"},
         {"log-every", TERN_CLI_INTEGER, &c->log_every, "N", 1, 1e9, "steps between lines"},
         {"eval-every", TERN_CLI_INTEGER, &c->eval_every, "N", 0, 1e9, "steps between validations, 0: at the end only"},
@@ -86,17 +88,26 @@ static void fill_options(train_command *c)
     };
     tern_cli_model_options(&c->model, c->options);
     memcpy(c->options + TERN_CLI_MODEL_OPTION_COUNT, options, sizeof options);
-    c->usage = (tern_cli_usage){"train", NULL,
-                                "Trains a GPT on text, its bytes being the tokens. Progress goes to stderr. Ctrl-C finishes "
-                                "the step, saves and exits with 130.",
-                                c->options, OPTION_COUNT};
+    c->usage =
+        (tern_cli_usage){"train", NULL,
+                         "Trains a GPT on text, its bytes being the tokens. Progress goes to stderr. Ctrl-C finishes "
+                         "the step, saves and exits with 130.",
+                         c->options, OPTION_COUNT};
 }
 
 static int parse(train_command *c, int argc, char **argv)
 {
     *c = (train_command){.device = TERN_CLI_DEVICE_DEFAULTS,
-                         .steps = 1000, .warmup = TERN_CLI_UNSET, .seed = 1, .log_every = 10, .eval_every = 250,
-                         .lr = 1e-3, .min_lr = NAN, .clip = 1, .weight_decay = 0.1, .val_split = 0.1};
+                         .steps = 1000,
+                         .warmup = TERN_CLI_UNSET,
+                         .seed = 1,
+                         .log_every = 10,
+                         .eval_every = 250,
+                         .lr = 1e-3,
+                         .min_lr = NAN,
+                         .clip = 1,
+                         .weight_decay = 0.1,
+                         .val_split = 0.1};
     fill_options(c);
     int code = tern_cli_model_parse(&c->usage, &c->model, argc, argv);
     if (code != TERN_CLI_GO) return code;
@@ -133,8 +144,8 @@ static tern_status create_trainer(const train_command *c, train_run *run)
     options.data_count = 1;
     options.val_split = c->val_split;
     options.seed = (uint64_t)c->seed;
-    options.schedule = (tern_schedule){
-        .lr = c->lr, .min_lr = c->min_lr, .warmup = (uint64_t)c->warmup, .steps = (uint64_t)c->steps};
+    options.schedule =
+        (tern_schedule){.lr = c->lr, .min_lr = c->min_lr, .warmup = (uint64_t)c->warmup, .steps = (uint64_t)c->steps};
     options.adamw.weight_decay = c->weight_decay;
     options.adamw.clip = c->clip;
     TERN_TRY(tern_trainer_create(run->device, &options, &run->trainer));

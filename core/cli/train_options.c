@@ -95,9 +95,8 @@ tern_status tern_cli_open_limited(const tern_cli_device *options, const char *li
         if (profile.flops > 0) believed.flops = profile.flops;
         if (profile.bytes_per_s > 0) believed.bytes_per_s = profile.bytes_per_s;
     }
-    *out_plan = (tern_plan_options){.submit_seconds = believed.submit_seconds,
-                                    .flops = believed.flops,
-                                    .bytes_per_s = believed.bytes_per_s};
+    *out_plan = (tern_plan_options){
+        .submit_seconds = believed.submit_seconds, .flops = believed.flops, .bytes_per_s = believed.bytes_per_s};
 fail:
     return status;
 }

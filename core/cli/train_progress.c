@@ -13,7 +13,7 @@
 #include "core/base/time.h"
 #include "core/cli/cli.h"
 
-#define LIVE_NS     100000000u /* the live line moves at most ten times a second */
+#define LIVE_NS      100000000u /* the live line moves at most ten times a second */
 #define CLEAR_TO_END "\033[K"
 
 void tern_progress_start(tern_progress *p)
@@ -75,9 +75,9 @@ static void show_line(tern_progress *p, const tern_step_report *r, double val, b
         snprintf(first, sizeof first, " (ln V %.4f)", p->ln_vocab);
     else
         snprintf(rate, sizeof rate, "  %.0f tokens/s  ETA %s", (double)p->tokens_per_step / p->seconds_per_step, eta);
-    fprintf(stderr, "%sstep %llu/%llu  loss %.4f%s%s  norm %.3g  lr %.2e%s  memory %s of %s%s%s", p->terminal ? "\r" : "",
-            (unsigned long long)step, (unsigned long long)p->steps, r->loss, first, extra, r->norm, r->lr, rate,
-            tern_cli_bytes(p->peak_bytes, used), tern_cli_bytes(p->budget_bytes, budget),
+    fprintf(stderr, "%sstep %llu/%llu  loss %.4f%s%s  norm %.3g  lr %.2e%s  memory %s of %s%s%s",
+            p->terminal ? "\r" : "", (unsigned long long)step, (unsigned long long)p->steps, r->loss, first, extra,
+            r->norm, r->lr, rate, tern_cli_bytes(p->peak_bytes, used), tern_cli_bytes(p->budget_bytes, budget),
             r->skipped ? "  SKIPPED: gradient not finite" : "", p->terminal ? CLEAR_TO_END : "\n");
     p->live = p->terminal;
     if (keep) end_live(p);
@@ -152,9 +152,9 @@ tern_status tern_progress_end(tern_progress *p, double val, uint64_t val_tokens,
     const double seconds = elapsed(p), tokens = (double)(p->done * p->tokens_per_step),
                  train = tern_progress_train_loss(p), rate = overall_rate(p, seconds);
     cJSON *json = cJSON_CreateObject();
-    bool complete = add(json, "steps", (double)p->done) && add(json, "train_loss", train) && add(json, "val_loss", val) &&
-                    add(json, "val_tokens", (double)val_tokens) && add(json, "tokens", tokens) &&
-                    add(json, "tokens_per_s", rate) &&
+    bool complete = add(json, "steps", (double)p->done) && add(json, "train_loss", train) &&
+                    add(json, "val_loss", val) && add(json, "val_tokens", (double)val_tokens) &&
+                    add(json, "tokens", tokens) && add(json, "tokens_per_s", rate) &&
                     add(json, "peak_bytes", (double)p->peak_bytes) && add(json, "seconds", seconds);
     if (complete) complete = cJSON_AddBoolToObject(json, "interrupted", interrupted) != NULL;
     end_live(p);

@@ -21,16 +21,16 @@ typedef struct tern_progress {
     bool json, terminal; /* terminal: stderr is one */
     bool live;           /* the live line has not ended yet */
     uint64_t steps, tokens_per_step;
-    double ln_vocab;     /* loss of a model that knows nothing */
+    double ln_vocab; /* loss of a model that knows nothing */
     uint64_t peak_bytes, budget_bytes;
     uint64_t start_ns, mark_ns; /* of the run, of the latest line */
     uint64_t mark_step;
-    uint64_t pause_ns;          /* since the mark: validation and saving */
+    uint64_t pause_ns; /* since the mark: validation and saving */
     uint64_t all_pause_ns;
-    double seconds_per_step;    /* of the latest interval */
-    double first_seconds;       /* of step 1 */
+    double seconds_per_step; /* of the latest interval */
+    double first_seconds;    /* of step 1 */
     double recent[TERN_PROGRESS_RECENT];
-    uint64_t done;              /* steps reported */
+    uint64_t done; /* steps reported */
 } tern_progress;
 
 /* Call when the build is over. json, out and budget fields must be there. */

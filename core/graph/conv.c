@@ -12,14 +12,14 @@
  *
  * Why not the usual matrix of all KH KW taps with one matmul: a concatenation computes every element from all of its
  * pieces, so KH KW loads instead of KW, and the matrix is KH times as large. Why not one matmul per tap: KH KW
- * launches, each of which reads and writes the whole of y. Measured on 2 cores, forward and backward together; I: one 5
+ * launches, each of which reads and writes the whole of y. Best of six on 2 cores, forward and backward; I: one 5
  * x 5 layer of stride 2, (8, 3, 32, 32) to 32 channels; II: two 3 x 3 layers of 32 channels on (8, 32, 28, 28):
  *
  *                                   launches      MB moved      arena MB       cpu ms       opencl ms
  *                                     I   II       I    II       I    II       I    II       I     II
- *     all taps in one matrix          7   28     4.7   180     1.2   19       11   190     3.9     29
- *     a matmul per tap               78   80      35   207     3.3   14        6    23     6.5     28
- *     a row of taps per matmul       17   30     7.1    87     1.9   12      2.6    19     1.7     20
+ *     all taps in one matrix          7   28     4.7   179     1.2   19        8    61     3.5     28
+ *     a matmul per tap               78   80      35   207     3.3   14        4    25     6.5     25
+ *     a row of taps per matmul       17   30     7.1    90     1.9   12        2    19     1.7     17
  *
  * Invariant: everything is refused before the first node is made, so a refused layer leaves no nodes behind. Out of
  * memory later, every builder returns the graph's inert tensor, so nothing here has to look. */

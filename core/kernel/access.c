@@ -50,8 +50,9 @@ static int32_t axis_of(int32_t rank, const int64_t *shape, const int64_t *suffix
     return -1;
 }
 
-tern_access_result tern_access_coordinates(const tern_space *space, int32_t rank, const int64_t *shape, const tern_access *access,
-                                           tern_affine *out_coordinates, tern_split *out_split)
+tern_access_result tern_access_coordinates(const tern_space *space, int32_t rank, const int64_t *shape,
+                                           const tern_access *access, tern_affine *out_coordinates,
+                                           tern_split *out_split)
 {
     int64_t suffix[TERN_MAX_RANK], highest[TERN_MAX_RANK];
     suffix_products(rank, shape, suffix);
@@ -93,14 +94,14 @@ void tern_access_linear(int32_t rank, const int64_t *shape, const tern_affine *c
     }
 }
 
-/* A view with neighbouring axes taken as one where it treats them alike, so that fewer dims need splitting: a bias broadcast over
- * (batch, time) does not care where batch ends. Axes of size 1 on both sides are left out: they are alike to any neighbour, and would
- * chain a kept axis to a repeated one. */
+/* A view with neighbouring axes taken as one where it treats them alike, so that fewer dims need splitting: a bias
+ * broadcast over (batch, time) does not care where batch ends. Axes of size 1 on both sides are left out: they are
+ * alike to any neighbour, and would chain a kept axis to a repeated one. */
 typedef struct merged_view {
     int32_t rank;
-    int64_t out[TERN_MAX_RANK], in[TERN_MAX_RANK];         /* sizes, view's and input's (by the view's axes) */
-    int64_t start[TERN_MAX_RANK];                          /* SLICE */
-    int64_t before[TERN_MAX_RANK], after[TERN_MAX_RANK];   /* PAD */
+    int64_t out[TERN_MAX_RANK], in[TERN_MAX_RANK];       /* sizes, view's and input's (by the view's axes) */
+    int64_t start[TERN_MAX_RANK];                        /* SLICE */
+    int64_t before[TERN_MAX_RANK], after[TERN_MAX_RANK]; /* PAD */
 } merged_view;
 
 /* Whether the view leaves this axis as it is. */
@@ -139,7 +140,8 @@ static void merge_view(const tern_tensor *view, merged_view *m)
 }
 
 /* One axis of PAD: the input's coordinate, and a mask if some indices fall into the padding. */
-static tern_access_result pad_axis(const tern_space *space, const merged_view *m, int32_t axis, tern_affine *coordinate, tern_access *access)
+static tern_access_result pad_axis(const tern_space *space, const merged_view *m, int32_t axis, tern_affine *coordinate,
+                                   tern_access *access)
 {
     int64_t low, high;
     if (m->before[axis] == 0 && m->after[axis] == 0) return TERN_ACCESS_OK;
@@ -153,7 +155,8 @@ static tern_access_result pad_axis(const tern_space *space, const merged_view *m
     return TERN_ACCESS_OK;
 }
 
-static tern_access_result through_permute(const tern_space *space, const tern_tensor *view, tern_access *access, tern_split *out_split)
+static tern_access_result through_permute(const tern_space *space, const tern_tensor *view, tern_access *access,
+                                          tern_split *out_split)
 {
     tern_affine from[TERN_MAX_RANK], to[TERN_MAX_RANK];
     const tern_access_result result = tern_access_coordinates(space, view->rank, view->shape, access, from, out_split);
@@ -208,8 +211,10 @@ void tern_access_range(const tern_space *space, const tern_affine *element, int6
     int64_t low = element->offset, high = element->offset;
     for (uint32_t d = 0; d < space->dim_count; d++) {
         const int64_t reach = element->coef[d] * (space->extent[d] - 1);
-        if (reach < 0) low += reach;
-        else high += reach;
+        if (reach < 0)
+            low += reach;
+        else
+            high += reach;
     }
     *out_low = low;
     *out_high = high;

@@ -2,9 +2,10 @@
 /* access.h - where a kernel's loop indices land in a tensor, carried backward through views.
  *
  * A kernel iterates over a space of dims (outer ones first). An access maps the indices to a row-major element number
- * of a node:  element = offset + sum of stride[d] * index[d], valid where every mask holds. Views then cost no copy: going from
- * a view to its input only rewrites the access. A RESHAPE keeps it as it is; the other views need the coordinates of each axis, for
- * which a dim that spans an axis boundary must be split, (T C) into (T, C): the caller splits the space and starts again.
+ * of a node:  element = offset + sum of stride[d] * index[d], valid where every mask holds. Views then cost no copy:
+ * going from a view to its input only rewrites the access. A RESHAPE keeps it as it is; the other views need the
+ * coordinates of each axis, for which a dim that spans an axis boundary must be split, (T C) into (T, C): the caller
+ * splits the space and starts again.
  *
  * Invariant: for every index that no mask excludes, 0 <= element < count of the node. */
 #ifndef TERN_KERNEL_ACCESS_H
@@ -55,8 +56,9 @@ void tern_access_part(const tern_space *space, uint32_t first, uint32_t count, t
 bool tern_access_equal(const tern_access *a, const tern_access *b);
 
 /* Coordinates of each axis of a tensor of this shape. */
-tern_access_result tern_access_coordinates(const tern_space *space, int32_t rank, const int64_t *shape, const tern_access *access,
-                                           tern_affine *out_coordinates, tern_split *out_split);
+tern_access_result tern_access_coordinates(const tern_space *space, int32_t rank, const int64_t *shape,
+                                           const tern_access *access, tern_affine *out_coordinates,
+                                           tern_split *out_split);
 /* Element number from coordinates (masks are left alone). */
 void tern_access_linear(int32_t rank, const int64_t *shape, const tern_affine *coordinates, tern_affine *out_element);
 /* From an access of the view node to one of its input. */

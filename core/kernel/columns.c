@@ -26,12 +26,15 @@ static bool splits(const tern_tensor *x, int64_t *out_rows, int64_t *out_columns
     return columns > 1 && rows > TERN_CHUNK_ROWS;
 }
 
-static tern_tensor *split_sum(tern_graph *graph, const tern_tensor *x, tern_tensor *input, int64_t rows, int64_t columns)
+static tern_tensor *split_sum(tern_graph *graph, const tern_tensor *x, tern_tensor *input, int64_t rows,
+                              int64_t columns)
 {
     const int64_t chunks = (rows + TERN_CHUNK_ROWS - 1) / TERN_CHUNK_ROWS;
-    tern_tensor *partial = tern_graph_node(graph, TERN_OP_COLUMN_SUMS, x->dtype, 2, (const int64_t[]){chunks, columns}, 1, &input, x->label);
+    tern_tensor *partial = tern_graph_node(graph, TERN_OP_COLUMN_SUMS, x->dtype, 2, (const int64_t[]){chunks, columns},
+                                           1, &input, x->label);
     partial->at.columns.rows = rows;
-    tern_tensor *sum = tern_graph_node(graph, TERN_OP_SUM, x->dtype, 2, (const int64_t[]){1, columns}, 1, &partial, x->label);
+    tern_tensor *sum =
+        tern_graph_node(graph, TERN_OP_SUM, x->dtype, 2, (const int64_t[]){1, columns}, 1, &partial, x->label);
     sum->at.reduce.axes = 1u;
     return tern_graph_node(graph, TERN_OP_RESHAPE, x->dtype, x->rank, x->shape, 1, &sum, x->label);
 }
@@ -78,7 +81,8 @@ tern_status tern_split_columns(const tern_graph *graph, tern_graph **out_graph)
         int64_t rows, columns;
         if (!live[i]) continue;
         result->pass = x->pass;
-        map[i] = splits(x, &rows, &columns) ? split_sum(result, x, map[x->in[0]->id], rows, columns) : copy(result, x, map);
+        map[i] =
+            splits(x, &rows, &columns) ? split_sum(result, x, map[x->in[0]->id], rows, columns) : copy(result, x, map);
     }
     for (uint32_t o = 0; o < graph->output_count; o++) {
         const tern_tensor *x = graph->outputs[o].tensor;

@@ -2,8 +2,9 @@
 /* emit.c - from expressions to instructions: which phase computes what.
  *
  * A store happens in the first phase that knows its value; an ASSIGN in the last, after every read of what it replaces.
- * A head expression is computed once, in the first phase that uses it; a body expression again in every phase that uses it, since
- * only head values cross phases. Head loads of a value that is replaced happen in phase 0, before any thread can store it. */
+ * A head expression is computed once, in the first phase that uses it; a body expression again in every phase that uses
+ * it, since only head values cross phases. Head loads of a value that is replaced happen in phase 0, before any thread
+ * can store it. */
 #include "core/kernel/emit.h"
 
 #include "core/kernel/emit_layout.h"
@@ -20,8 +21,8 @@ typedef struct emitter {
     uint32_t tensor_limit;
     uint8_t phase_count;
     bool *live;
-    bool *needed;          /* body expressions of the current phase */
-    uint8_t *head_phase;   /* per expression; NEVER: not a head value or unused */
+    bool *needed;        /* body expressions of the current phase */
+    uint8_t *head_phase; /* per expression; NEVER: not a head value or unused */
     uint16_t *head_value, *body_value;
     uint16_t *place_access; /* per place, TERN_TAPE_NONE before first use */
     uint32_t insn_capacity;
@@ -32,10 +33,7 @@ static bool is_reduce(const tern_expr *expr)
     return expr->op == TERN_TAPE_REDUCE_SUM || expr->op == TERN_TAPE_REDUCE_MAX;
 }
 
-static uint8_t available(const tern_expr *expr)
-{
-    return (uint8_t)(expr->depth + (is_reduce(expr) ? 1 : 0));
-}
+static uint8_t available(const tern_expr *expr) { return (uint8_t)(expr->depth + (is_reduce(expr) ? 1 : 0)); }
 
 static uint8_t store_phase(const emitter *e, const tern_store *store)
 {
@@ -281,7 +279,8 @@ static bool allocate(emitter *e)
     e->body_value = calloc(n, sizeof *e->body_value);
     e->place_access = malloc((t->place_count + 1u) * sizeof *e->place_access);
     e->out->tape.access = calloc(t->place_count + 1u, sizeof *e->out->tape.access);
-    if (!e->live || !e->needed || !e->head_phase || !e->head_value || !e->body_value || !e->place_access || !e->out->tape.access) {
+    if (!e->live || !e->needed || !e->head_phase || !e->head_value || !e->body_value || !e->place_access ||
+        !e->out->tape.access) {
         (void)tern_error_memory("a tape", n * 8);
         return false;
     }

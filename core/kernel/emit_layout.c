@@ -61,7 +61,7 @@ bool tern_layout_make(const tern_trace *trace, tern_layout *out_layout)
     }
     if (!add_level(trace, out_layout, 0, from->outer_count)) return false;
     out_layout->space.outer_count = out_layout->space.dim_count;
-    if (tern_trace_uses_inner(trace) && !add_level(trace, out_layout, from->outer_count, from->dim_count)) return false;
+    if (!trace->idle_inner && !add_level(trace, out_layout, from->outer_count, from->dim_count)) return false;
     if (out_layout->space.dim_count == out_layout->space.outer_count) return add_dim(out_layout, 1, 0, true);
     return true;
 }

@@ -8,12 +8,14 @@
 #include "core/kernel/trace.h"
 
 typedef struct tern_layout {
-    tern_space space;                  /* at most TERN_TAPE_DIMS dims */
-    uint32_t source[TERN_TAPE_DIMS];   /* the traced dim whose coefficient dim d takes: the innermost it was merged from */
-    bool unit[TERN_TAPE_DIMS];         /* made up: extent 1, no coefficient */
+    tern_space space; /* at most TERN_TAPE_DIMS dims */
+    uint32_t
+        source[TERN_TAPE_DIMS]; /* the traced dim whose coefficient dim d takes: the innermost it was merged from */
+    bool unit[TERN_TAPE_DIMS];  /* made up: extent 1, no coefficient */
 } tern_layout;
 
-/* Drops dims of extent 1 and inner ones that nothing uses, and merges neighbours that every place steps through together; an epilogue's three dims stay. False: too many dims. */
+/* Drops dims of extent 1 and inner ones that nothing uses, and merges neighbours that every place steps through
+ * together; an epilogue's three dims stay. False: too many dims. */
 bool tern_layout_make(const tern_trace *trace, tern_layout *out_layout);
 /* Everything of an access but its tensor and offset. */
 void tern_layout_access(const tern_layout *layout, const tern_place *place, tern_tape_access *out_access);

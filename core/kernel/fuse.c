@@ -70,13 +70,15 @@ static void store_required(tern_fuser *fuser)
         const tern_tensor *x = graph->nodes[i];
         if (!fuser->live[i]) continue;
         const tern_op_kind kind = tern_ops[x->op].kind;
-        if (kind == TERN_KIND_EFFECT || x->op == TERN_OP_SECOND || x->op == TERN_OP_COLUMN_SUMS || is_attention(x)) fuser->stored[i] = true;
+        if (kind == TERN_KIND_EFFECT || x->op == TERN_OP_SECOND || x->op == TERN_OP_COLUMN_SUMS || is_attention(x))
+            fuser->stored[i] = true;
         if (!fuser->fuse && kind != TERN_KIND_LEAF && kind != TERN_KIND_VIEW) fuser->stored[i] = true;
         store_kept(fuser, x);
     }
     for (uint32_t o = 0; o < graph->output_count; o++) {
         const tern_tensor *x = tern_fuser_output(graph, graph->outputs[o].tensor);
-        if (tern_ops[x->op].kind != TERN_KIND_LEAF || x->op == TERN_OP_INDEX || x->op == TERN_OP_CONSTANT) fuser->stored[x->id] = true;
+        if (tern_ops[x->op].kind != TERN_KIND_LEAF || x->op == TERN_OP_INDEX || x->op == TERN_OP_CONSTANT)
+            fuser->stored[x->id] = true;
     }
 }
 
@@ -91,8 +93,8 @@ static tern_status store_junctions(tern_fuser *fuser)
     return status;
 }
 
-/* Chains longer than LONGEST_CHAIN are cut, which bounds the recursion over them, the length of a kernel and the time to fuse it. Views
- * cost a kernel nothing and their results may be large, so they are cut later. */
+/* Chains longer than LONGEST_CHAIN are cut, which bounds the recursion over them, the length of a kernel and the time
+ * to fuse it. Views cost a kernel nothing and their results may be large, so they are cut later. */
 static tern_status store_chain_links(tern_fuser *fuser)
 {
     const tern_graph *graph = fuser->graph;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuse.h - which values get a buffer, and which of them one kernel computes together.
  *
- *     stored values ("roots")          fuse.c        outputs, assigns, contraction operands, what backward keeps, junctions
- *     an order that respects in-place  fuse_order.c  readers of a state's old version come before its ASSIGN
- *     groups                           fuse_group.c  each root joins an earlier kernel where a trial trace fits, else opens one
+ *     stored values ("roots")          fuse.c        outputs, assigns, contraction operands, what backward keeps,
+ * junctions an order that respects in-place  fuse_order.c  readers of a state's old version come before its ASSIGN
+ *     groups                           fuse_group.c  each root joins an earlier kernel where a trial trace fits, else
+ * opens one
  *
- * A trial is a real trace and emit: what cannot be expressed names the value that must be stored first, and the whole starts
- * again with it stored. So the result is right by construction; the heuristics only decide how few kernels there are. */
+ * A trial is a real trace and emit: what cannot be expressed names the value that must be stored first, and the whole
+ * starts again with it stored. So the result is right by construction; the heuristics only decide how few kernels there
+ * are. */
 #ifndef TERN_KERNEL_FUSE_H
 #define TERN_KERNEL_FUSE_H
 
@@ -14,11 +16,11 @@
 #include "core/kernel/emit.h"
 
 typedef struct tern_group {
-    const tern_tensor *contraction;  /* NULL: a tape */
-    const tern_tensor **roots;       /* stored values it computes, in joining order */
+    const tern_tensor *contraction; /* NULL: a tape */
+    const tern_tensor **roots;      /* stored values it computes, in joining order */
     uint32_t root_count, root_capacity;
-    tern_frame frame;                /* unrefined */
-    uint64_t *leaves;                /* bit set of node ids that it reads or computes, for the sharing test */
+    tern_frame frame; /* unrefined */
+    uint64_t *leaves; /* bit set of node ids that it reads or computes, for the sharing test */
 } tern_group;
 
 typedef struct tern_fuser {
@@ -27,11 +29,11 @@ typedef struct tern_fuser {
     bool (*accepts_epilogue)(void *context, const tern_kernel_desc *desc);
     void *context;
     bool *live, *stored;
-    const tern_tensor **second;      /* per contraction id: its SECOND node, or NULL */
-    uint32_t *order;                 /* compute points (stored values and contractions) in execution order */
+    const tern_tensor **second; /* per contraction id: its SECOND node, or NULL */
+    uint32_t *order;            /* compute points (stored values and contractions) in execution order */
     uint32_t order_count;
-    uint64_t **reads;                /* per compute point: bit set of the nodes its definition reads */
-    int32_t *group_of;               /* per node id; -1: not computed by a kernel */
+    uint64_t **reads;  /* per compute point: bit set of the nodes its definition reads */
+    int32_t *group_of; /* per node id; -1: not computed by a kernel */
     tern_group *groups;
     uint32_t group_count, group_capacity;
 } tern_fuser;
@@ -52,8 +54,8 @@ void tern_fuser_clear_groups(tern_fuser *fuser);
 
 /* x behind reshapes and detaches: the same elements in the same order. */
 const tern_tensor *tern_same_elements(const tern_tensor *x);
-/* The value that holds an output's elements: what lies behind its reshapes, unless that is a version which an ASSIGN replaces; then
- * the reshape is stored, as a copy. */
+/* The value that holds an output's elements: what lies behind its reshapes, unless that is a version which an ASSIGN
+ * replaces; then the reshape is stored, as a copy. */
 const tern_tensor *tern_fuser_output(const tern_graph *graph, const tern_tensor *x);
 /* Whether an ASSIGN writes over this version. */
 bool tern_is_replaced(const tern_graph *graph, const tern_tensor *version);

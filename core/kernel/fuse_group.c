@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuse_group.c - roots into kernels, one trial at a time; see fuse.h.
  *
- * A root may join a group only if everything it needs is computed in earlier groups or in that same group, so groups stay in
- * execution order. Order of preference: the epilogue of a contraction it uses, then the latest kernel that it shares inputs with. */
+ * A root may join a group only if everything it needs is computed in earlier groups or in that same group, so groups
+ * stay in execution order. Order of preference: the epilogue of a contraction it uses, then the latest kernel that it
+ * shares inputs with. */
 #include "core/kernel/fuse.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define CANDIDATES     12          /* groups looked at, latest first */
-#define SMALL_ELEMENTS (256 * 1024) /* below this two kernels are merged even when they share no input: the launch costs more */
-#define ONE_ROW_LIMIT  16384       /* a reduction to one value longer than this is not repeated inside an elementwise kernel */
+#define CANDIDATES 12 /* groups looked at, latest first */
+#define SMALL_ELEMENTS                                                                                                 \
+    (256 * 1024)            /* below this two kernels are merged even when they share no input: the launch costs more */
+#define ONE_ROW_LIMIT 16384 /* a reduction to one value longer than this is not repeated inside an elementwise kernel  \
+                             */
 
 /* ---------------------------------------------------------------------- frames */
 
@@ -19,7 +22,9 @@ static const tern_tensor *find_reduction(const tern_fuser *fuser, const tern_ten
 {
     for (uint32_t i = root->id; i-- > 0;) {
         const tern_tensor *x = fuser->graph->nodes[i];
-        if (tern_ops[x->op].kind == TERN_KIND_REDUCE && tern_bit(fuser->reads[root->id], i) && !tern_fuser_is_point(fuser, x)) return x;
+        if (tern_ops[x->op].kind == TERN_KIND_REDUCE && tern_bit(fuser->reads[root->id], i) &&
+            !tern_fuser_is_point(fuser, x))
+            return x;
     }
     return NULL;
 }
@@ -64,7 +69,8 @@ static void column_frame(const tern_tensor *columns, tern_frame *out_frame)
 }
 
 /* The frame a root asks for when it opens a kernel. *out_need: a reduction that has to be stored first. */
-static void root_frame(const tern_fuser *fuser, const tern_tensor *root, tern_frame *out_frame, const tern_tensor **out_need)
+static void root_frame(const tern_fuser *fuser, const tern_tensor *root, tern_frame *out_frame,
+                       const tern_tensor **out_need)
 {
     *out_need = NULL;
     if (root->op == TERN_OP_COLUMN_SUMS) {
@@ -79,7 +85,8 @@ static void root_frame(const tern_fuser *fuser, const tern_tensor *root, tern_fr
     }
     reduction_frame(reduction, out_frame);
     const int64_t count = tern_count(root), inner = tern_count(reduction->in[0]), outer = tern_count(reduction);
-    if (reduction != root && ((count != inner && count != outer) || (outer == 1 && count > ONE_ROW_LIMIT))) *out_need = reduction;
+    if (reduction != root && ((count != inner && count != outer) || (outer == 1 && count > ONE_ROW_LIMIT)))
+        *out_need = reduction;
 }
 
 static int64_t frame_count(const tern_frame *frame)
@@ -123,7 +130,8 @@ static tern_trace_result try_frame(const tern_fuser *fuser, const tern_group *gr
     if (result != TERN_TRACE_OK) return result;
     if (group->contraction && fuser->accepts_epilogue) {
         const bool matmul = group->contraction->op == TERN_OP_MATMUL;
-        const tern_kernel_desc desc = {.kind = matmul ? TERN_KERNEL_MATMUL : TERN_KERNEL_SCATTER_ADD, .tape = emitted.tape};
+        const tern_kernel_desc desc = {.kind = matmul ? TERN_KERNEL_MATMUL : TERN_KERNEL_SCATTER_ADD,
+                                       .tape = emitted.tape};
         if (!fuser->accepts_epilogue(fuser->context, &desc)) result = TERN_TRACE_REJECT;
     }
     tern_emitted_finish(&emitted);
@@ -134,12 +142,14 @@ static bool shares_input(const tern_fuser *fuser, const tern_group *group, const
 {
     const uint32_t n = fuser->graph->node_count;
     const uint64_t *reads = fuser->reads[root->id];
-    if (root->op == TERN_OP_ASSIGN && tern_bit(group->leaves, tern_storage_of(root)->id)) return true; /* it replaces what the group reads */
+    if (root->op == TERN_OP_ASSIGN && tern_bit(group->leaves, tern_storage_of(root)->id))
+        return true; /* it replaces what the group reads */
     for (uint32_t i = 0; i < n; i++) {
         if (!tern_bit(reads, i) || !tern_bit(group->leaves, i)) continue;
         const tern_tensor *x = fuser->graph->nodes[i];
         if (x->op == TERN_OP_CONSTANT || strcmp(x->label, TERN_CONTROL_NAME) == 0) continue;
-        if (tern_ops[x->op].kind == TERN_KIND_LEAF || tern_fuser_is_point(fuser, x) || x->op == TERN_OP_SECOND) return true;
+        if (tern_ops[x->op].kind == TERN_KIND_LEAF || tern_fuser_is_point(fuser, x) || x->op == TERN_OP_SECOND)
+            return true;
     }
     return false;
 }
@@ -150,8 +160,8 @@ static int32_t group_of(const tern_fuser *fuser, const tern_tensor *x)
     return fuser->group_of[x->op == TERN_OP_SECOND ? x->in[0]->id : x->id];
 }
 
-/* The earliest group that a point may join: no predecessor is computed later. Contractions that store nothing yet count as computed
- * where they stand. */
+/* The earliest group that a point may join: no predecessor is computed later. Contractions that store nothing yet count
+ * as computed where they stand. */
 static int32_t earliest_group(const tern_fuser *fuser, const tern_tensor *point)
 {
     int32_t earliest = -1;
@@ -195,12 +205,13 @@ static bool overwrites_operand(const tern_fuser *fuser, const tern_tensor *contr
 static bool takes_root(const tern_fuser *fuser, const tern_group *group, const tern_tensor *root)
 {
     if (group->contraction && overwrites_operand(fuser, group->contraction, root)) return false;
-    return !group->contraction || group->contraction->op == TERN_OP_MATMUL || group->contraction->op == TERN_OP_SCATTER_ADD;
+    return !group->contraction || group->contraction->op == TERN_OP_MATMUL ||
+           group->contraction->op == TERN_OP_SCATTER_ADD;
 }
 
 /* OK: the group can also compute root, in the frame *out_frame. STORE: it could if *out_need were stored. */
-static tern_trace_result can_join(const tern_fuser *fuser, const tern_group *group, const tern_tensor *root, const tern_frame *own,
-                                  tern_frame *out_frame, const tern_tensor **out_need)
+static tern_trace_result can_join(const tern_fuser *fuser, const tern_group *group, const tern_tensor *root,
+                                  const tern_frame *own, tern_frame *out_frame, const tern_tensor **out_need)
 {
     *out_need = NULL;
     if (!takes_root(fuser, group, root)) return TERN_TRACE_REJECT;
@@ -210,7 +221,8 @@ static tern_trace_result can_join(const tern_fuser *fuser, const tern_group *gro
     tern_trace_result result = TERN_TRACE_REJECT;
     *out_frame = group->frame;
     if (all_fit(&group->frame, group, root)) result = try_frame(fuser, group, root, &group->frame, out_need);
-    if ((result == TERN_TRACE_REJECT || result == TERN_TRACE_STORE) && !group->contraction && all_fit(own, group, root)) {
+    if ((result == TERN_TRACE_REJECT || result == TERN_TRACE_STORE) && !group->contraction &&
+        all_fit(own, group, root)) {
         result = try_frame(fuser, group, root, own, out_need);
         *out_frame = *own;
     }
@@ -257,7 +269,8 @@ static tern_status place_contraction(tern_fuser *fuser, const tern_tensor *x, co
 {
     tern_contraction contraction;
     tern_frame frame;
-    const tern_trace_result result = tern_contraction_resolve(x, fuser->second[x->id], fuser->stored, &contraction, out_need);
+    const tern_trace_result result =
+        tern_contraction_resolve(x, fuser->second[x->id], fuser->stored, &contraction, out_need);
     if (result == TERN_TRACE_STORE) return TERN_OK;
     *out_need = NULL;
     memset(&frame, 0, sizeof frame);
@@ -281,7 +294,8 @@ static uint32_t count_leaves(const tern_fuser *fuser, const tern_tensor *x, bool
     return count;
 }
 
-/* The middle one of the views (or, where there is none, of the other values) that root's kernel would walk through; NULL: none. */
+/* The middle one of the views (or, where there is none, of the other values) that root's kernel would walk through;
+ * NULL: none. */
 static const tern_tensor *middle_view(const tern_fuser *fuser, const tern_tensor *root)
 {
     const tern_tensor *middle = NULL;
@@ -299,8 +313,8 @@ static const tern_tensor *middle_view(const tern_fuser *fuser, const tern_tensor
     return middle;
 }
 
-/* Which value to store so that a root that needs too many tensors, dims or phases comes apart: of the elementwise values its kernel
- * would compute, the one with about half of its inputs; in a chain of views the middle one. */
+/* Which value to store so that a root that needs too many tensors, dims or phases comes apart: of the elementwise
+ * values its kernel would compute, the one with about half of its inputs; in a chain of views the middle one. */
 static tern_status split_root(const tern_fuser *fuser, const tern_tensor *root, const tern_tensor **out_need)
 {
     const uint32_t n = fuser->graph->node_count;
@@ -311,7 +325,9 @@ static tern_status split_root(const tern_fuser *fuser, const tern_tensor *root, 
     for (int32_t k = 0; k < root->in_count; k++) total += count_leaves(fuser, root->in[k], seen);
     for (uint32_t i = 0; i < root->id; i++) {
         const tern_tensor *x = fuser->graph->nodes[i];
-        if (!tern_bit(fuser->reads[root->id], i) || tern_fuser_is_point(fuser, x) || tern_ops[x->op].kind != TERN_KIND_MAP) continue;
+        if (!tern_bit(fuser->reads[root->id], i) || tern_fuser_is_point(fuser, x) ||
+            tern_ops[x->op].kind != TERN_KIND_MAP)
+            continue;
         memset(seen, 0, n);
         const uint32_t leaves = count_leaves(fuser, x, seen), twice = 2 * leaves;
         const uint32_t distance = twice > total ? twice - total : total - twice;
@@ -323,12 +339,13 @@ static tern_status split_root(const tern_fuser *fuser, const tern_tensor *root, 
     if (!*out_need) *out_need = middle_view(fuser, root);
     if (*out_need) return TERN_OK;
     return tern_error(TERN_ERROR_UNSUPPORTED,
-                      "%s \"%s\" does not fit one kernel (at most %d tensors, %d dims and %d phases); reshape its operands or split it",
+                      "%s \"%s\" does not fit one kernel (at most %d tensors, %d dims and %d phases); reshape its "
+                      "operands or split it",
                       tern_ops[root->op].name, root->label, TERN_TAPE_TENSORS, TERN_TAPE_DIMS, TERN_TAPE_PHASES);
 }
 
-/* Whether the group may compute root early: what backward rebuilds must not be computed in the forward pass, where it would live on
- * until it is used. After the last forward contraction it is used at once. */
+/* Whether the group may compute root early: what backward rebuilds must not be computed in the forward pass, where it
+ * would live on until it is used. After the last forward contraction it is used at once. */
 static bool right_time(const tern_fuser *fuser, uint32_t g, const tern_tensor *root)
 {
     if (root->pass == TERN_PASS_FORWARD) return true;
@@ -340,7 +357,8 @@ static bool right_time(const tern_fuser *fuser, uint32_t g, const tern_tensor *r
 }
 
 /* *out_need: another contraction that, once stored, lets root into the epilogue of the last one it uses. */
-static tern_status join(tern_fuser *fuser, const tern_tensor *root, const tern_frame *own, bool *out_joined, const tern_tensor **out_need)
+static tern_status join(tern_fuser *fuser, const tern_tensor *root, const tern_frame *own, bool *out_joined,
+                        const tern_tensor **out_need)
 {
     const int32_t earliest = earliest_group(fuser, root);
     *out_joined = false;
@@ -383,7 +401,8 @@ static tern_status place_root(tern_fuser *fuser, const tern_tensor *root, const 
     tern_emitted emitted;
     const tern_trace_result result = tern_group_build(fuser, &alone, root, &own, &emitted, out_need);
     if (result == TERN_TRACE_ERROR) return TERN_ERROR_MEMORY;
-    if (result == TERN_TRACE_STORE && *out_need == root) *out_need = find_reduction(fuser, root); /* whose order root does not follow */
+    if (result == TERN_TRACE_STORE && *out_need == root)
+        *out_need = find_reduction(fuser, root); /* whose order root does not follow */
     if (result == TERN_TRACE_STORE && *out_need) return TERN_OK;
     if (result != TERN_TRACE_OK) return split_root(fuser, root, out_need);
     *out_need = NULL;
@@ -395,7 +414,8 @@ static tern_status place_root(tern_fuser *fuser, const tern_tensor *root, const 
 static tern_status place(tern_fuser *fuser, const tern_tensor *x, const tern_tensor **out_need)
 {
     *out_need = NULL;
-    return tern_ops[x->op].kind == TERN_KIND_CONTRACTION ? place_contraction(fuser, x, out_need) : place_root(fuser, x, out_need);
+    return tern_ops[x->op].kind == TERN_KIND_CONTRACTION ? place_contraction(fuser, x, out_need)
+                                                         : place_root(fuser, x, out_need);
 }
 
 tern_status tern_fuser_group(tern_fuser *fuser, bool *out_again)
@@ -409,7 +429,8 @@ tern_status tern_fuser_group(tern_fuser *fuser, bool *out_again)
         /* What has to be stored is marked and x placed all the same, so that one round finds all such values. */
         while ((status = place(fuser, x, &need)) == TERN_OK && need) {
             if (fuser->stored[need->id])
-                return tern_error(TERN_ERROR_INTERNAL, "the fuser asked twice to store %s \"%s\" for %s \"%s\"; please report the model",
+                return tern_error(TERN_ERROR_INTERNAL,
+                                  "the fuser asked twice to store %s \"%s\" for %s \"%s\"; please report the model",
                                   tern_ops[need->op].name, need->label, tern_ops[x->op].name, x->label);
             fuser->stored[need->id] = true;
             *out_again = true;

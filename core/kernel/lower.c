@@ -46,7 +46,8 @@ static int32_t add_value(lowering *l, tern_value value)
 
 static tern_value describe(const tern_tensor *x)
 {
-    tern_value value = {.dtype = x->dtype, .bytes = tern_dtype_bytes(x->dtype, (uint64_t)tern_count(x)), .name = x->label};
+    tern_value value = {
+        .dtype = x->dtype, .bytes = tern_dtype_bytes(x->dtype, (uint64_t)tern_count(x)), .name = x->label};
     switch (x->op) {
     case TERN_OP_INPUT:
         value.storage = TERN_STORAGE_INPUT;
@@ -79,7 +80,8 @@ static int32_t value_of(lowering *l, const tern_tensor *storage)
 static tern_status add_kernel(lowering *l, tern_kernel_desc *desc, const uint32_t *words, uint32_t *out_kernel)
 {
     tern_status status = tern_variant_choose(desc, l->info, words);
-    if (status == TERN_OK && desc->tape.insn_count > 0) status = tern_tape_check(&desc->tape, desc->kind != TERN_KERNEL_TAPE);
+    if (status == TERN_OK && desc->tape.insn_count > 0)
+        status = tern_tape_check(&desc->tape, desc->kind != TERN_KERNEL_TAPE);
     if (status < 0) goto fail;
     tern_kernel_key(desc);
     for (uint32_t k = 0; k < l->out->kernel_count; k++) {
@@ -110,17 +112,21 @@ static void set_tensor(tern_kernel_desc *desc, int32_t dtype, uint32_t mode)
 
 /* -------------------------------------------------------------------- launches */
 
-static tern_status add_operand(tern_launch *launch, int32_t value, int32_t dtype, int64_t offset, int64_t high, uint32_t mode)
+static tern_status add_operand(tern_launch *launch, int32_t value, int32_t dtype, int64_t offset, int64_t high,
+                               uint32_t mode)
 {
     if (value < 0) return TERN_ERROR_MEMORY;
     const uint64_t size = tern_dtype_bytes(dtype, 1);
-    launch->operands[launch->operand_count++] = (tern_operand){
-        .value = (uint32_t)value, .offset = (uint64_t)offset * size, .bytes = (uint64_t)(high - offset) * size, .mode = mode};
+    launch->operands[launch->operand_count++] = (tern_operand){.value = (uint32_t)value,
+                                                               .offset = (uint64_t)offset * size,
+                                                               .bytes = (uint64_t)(high - offset) * size,
+                                                               .mode = mode};
     launch->bytes += (double)((uint64_t)(high - offset) * size);
     return TERN_OK;
 }
 
-/* Arguments of a tape or of an epilogue. Every index is relative to the argument's offset, so the range starts there. */
+/* Arguments of a tape or of an epilogue. Every index is relative to the argument's offset, so the range starts there.
+ */
 static tern_status add_arguments(lowering *l, tern_kernel_desc *desc, tern_launch *launch, const tern_emitted *emitted)
 {
     for (uint32_t i = 0; i < emitted->tape.tensor_count; i++) {
@@ -134,14 +140,17 @@ static tern_status add_arguments(lowering *l, tern_kernel_desc *desc, tern_launc
     return TERN_OK;
 }
 
-static tern_status add_contraction_operands(lowering *l, tern_kernel_desc *desc, tern_launch *launch, const tern_contraction *contraction)
+static tern_status add_contraction_operands(lowering *l, tern_kernel_desc *desc, tern_launch *launch,
+                                            const tern_contraction *contraction)
 {
     for (uint32_t i = 0; i < contraction->operand_count; i++) {
         const tern_contraction_operand *operand = &contraction->operands[i];
-        const tern_value scratch = {.kind = TERN_VALUE_SCRATCH, .dtype = operand->dtype, .bytes = operand->scratch_bytes, .name = "scratch"};
+        const tern_value scratch = {
+            .kind = TERN_VALUE_SCRATCH, .dtype = operand->dtype, .bytes = operand->scratch_bytes, .name = "scratch"};
         const int32_t value = operand->storage ? value_of(l, operand->storage) : add_value(l, scratch);
         set_tensor(desc, operand->dtype, operand->mode);
-        const tern_status status = add_operand(launch, value, operand->dtype, operand->offset, operand->high, operand->mode);
+        const tern_status status =
+            add_operand(launch, value, operand->dtype, operand->offset, operand->high, operand->mode);
         if (status < 0) return status;
     }
     return TERN_OK;
@@ -178,7 +187,9 @@ static tern_status emit_group(lowering *l, const tern_group *group, tern_emitted
     const tern_trace_result result = tern_group_build(&l->fuser, group, NULL, &group->frame, out_emitted, &need);
     if (result == TERN_TRACE_OK) return TERN_OK;
     if (result == TERN_TRACE_ERROR) return TERN_ERROR_MEMORY;
-    return tern_error(TERN_ERROR_INTERNAL, "the kernel of \"%s\" fitted while fusing but not after; please report the model", group->roots[0]->label);
+    return tern_error(TERN_ERROR_INTERNAL,
+                      "the kernel of \"%s\" fitted while fusing but not after; please report the model",
+                      group->roots[0]->label);
 }
 
 /* The random labels' words follow the kind's own. */
@@ -221,7 +232,8 @@ static tern_status lower_contraction(lowering *l, const tern_group *group)
     tern_emitted emitted = {0};
     begin(x, &desc, &launch);
     if (tern_contraction_resolve(x, l->fuser.second[x->id], l->fuser.stored, &contraction, &need) != TERN_TRACE_OK)
-        return tern_error(TERN_ERROR_INTERNAL, "the operands of \"%s\" changed after fusing; please report the model", x->label);
+        return tern_error(TERN_ERROR_INTERNAL, "the operands of \"%s\" changed after fusing; please report the model",
+                          x->label);
     desc.kind = contraction.kind;
     desc.a_transposed = contraction.a_transposed;
     desc.b_transposed = contraction.b_transposed;
@@ -269,7 +281,8 @@ static tern_status lower_groups(lowering *l)
     return add_outputs(l);
 }
 
-tern_status tern_lower(const tern_graph *graph, const tern_device_info *info, const tern_lower_options *options, tern_lowered **out_lowered)
+tern_status tern_lower(const tern_graph *graph, const tern_device_info *info, const tern_lower_options *options,
+                       tern_lowered **out_lowered)
 {
     tern_status status;
     lowering l = {.info = info, .out = calloc(1, sizeof *l.out)};

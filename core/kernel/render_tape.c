@@ -169,6 +169,20 @@ static void print_stretch_end(const tern_printer *p, uint32_t phase)
     }
 }
 
+/* The same after a block: all lanes of r<i> go to a<i>. */
+static void print_block_stretch_end(const tern_printer *p, uint32_t phase)
+{
+    for (uint32_t i = 0; i < p->tape->insn_count; i++) {
+        if (p->tape->insn[i].phase != phase || p->tape->insn[i].op != TERN_TAPE_REDUCE_SUM) continue;
+        TERN_LINE(p, "if (start / %uu %% %uu == %uu) {", p->block, STRETCH, STRETCH - 1u);
+        TERN_LINE(p, "    for (uint l = 0u; l < %uu; l++) {", p->block);
+        TERN_LINE(p, "        a%u = long_add(a%u, r%u[l]);", i, i, i);
+        TERN_LINE(p, "        r%u[l] = 0.0f;", i);
+        TERN_LINE(p, "    }");
+        TERN_LINE(p, "}");
+    }
+}
+
 /* A whole row by one thread: blocks of p->block elements, then the rest into partial sum 0. */
 static void print_serial_loop(const tern_printer *p, uint32_t phase, strategy how)
 {
@@ -184,6 +198,7 @@ static void print_serial_loop(const tern_printer *p, uint32_t phase, strategy ho
         print_body(&q, phase, how);
         q.depth -= 2;
         TERN_LINE(p, "    }");
+        print_block_stretch_end(&q, phase);
         TERN_LINE(p, "}");
         TERN_LINE(p, "for (uint j = whole; j < row_length; j++) {");
         TERN_LINE(p, "    uint l = 0u;");

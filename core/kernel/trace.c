@@ -53,7 +53,8 @@ tern_trace_result tern_trace_place(tern_trace *trace, const tern_place *place, u
 {
     for (uint32_t i = 0; i < trace->place_count; i++) {
         const tern_place *p = &trace->places[i];
-        if (p->storage == place->storage && p->indirect == place->indirect && tern_access_equal(&p->access, &place->access)) {
+        if (p->storage == place->storage && p->indirect == place->indirect &&
+            tern_access_equal(&p->access, &place->access)) {
             *out_place = i;
             return TERN_TRACE_OK;
         }
@@ -73,7 +74,8 @@ static bool expr_equal(const tern_expr *a, const tern_expr *b)
 /* body: an operand or the place varies along inner dims; a REDUCE's result does not. */
 static void derive(const tern_trace *trace, tern_expr *expr)
 {
-    expr->body = expr->op == TERN_TAPE_ACC || (expr->place != TERN_EXPR_NONE && place_varies(trace, &trace->places[expr->place]));
+    expr->body = expr->op == TERN_TAPE_ACC ||
+                 (expr->place != TERN_EXPR_NONE && place_varies(trace, &trace->places[expr->place]));
     expr->depth = 0;
     for (uint32_t i = 0; i < 4; i++) {
         if (expr->in[i] == TERN_EXPR_NONE) continue;
@@ -111,8 +113,8 @@ static tern_expr blank(uint16_t op, uint8_t type)
                        .place = TERN_EXPR_NONE};
 }
 
-tern_trace_result tern_trace_load(tern_trace *trace, const tern_tensor *x, const tern_access *access, uint32_t indirect_expr,
-                                  int64_t indirect, uint32_t *out_expr)
+tern_trace_result tern_trace_load(tern_trace *trace, const tern_tensor *x, const tern_access *access,
+                                  uint32_t indirect_expr, int64_t indirect, uint32_t *out_expr)
 {
     const tern_place place = {tern_storage_of(x), *access, indirect};
     tern_expr expr = blank(TERN_TAPE_LOAD, tern_register_type(x->dtype));
@@ -136,7 +138,8 @@ tern_trace_result tern_trace_const(tern_trace *trace, uint8_t type, uint32_t bit
     return tern_trace_expr(trace, expr, out_expr);
 }
 
-tern_trace_result tern_trace_alu(tern_trace *trace, uint16_t op, uint8_t type, uint32_t a, uint32_t b, uint32_t c, uint32_t *out_expr)
+tern_trace_result tern_trace_alu(tern_trace *trace, uint16_t op, uint8_t type, uint32_t a, uint32_t b, uint32_t c,
+                                 uint32_t *out_expr)
 {
     tern_expr expr = blank(op, type);
     const uint32_t typed = op == TERN_TAPE_WHERE ? b : a;
@@ -160,7 +163,8 @@ bool tern_trace_is_root(const tern_trace *trace, const tern_tensor *x)
     return false;
 }
 
-tern_trace_result tern_trace_node(tern_trace *trace, const tern_tensor *x, const tern_access *access, uint32_t *out_expr)
+tern_trace_result tern_trace_node(tern_trace *trace, const tern_tensor *x, const tern_access *access,
+                                  uint32_t *out_expr)
 {
     for (uint32_t m = trace->memo_head[x->id]; m != TERN_EXPR_NONE; m = trace->memo[m].next) {
         if (!tern_access_equal(&trace->memo[m].access, access)) continue;
@@ -179,7 +183,8 @@ static int64_t outer_total(const tern_frame *frame)
     return tern_space_count(&frame->space, 0, frame->space.outer_count);
 }
 
-/* A column sum adds up what lies along the outer dims, so these must be its rows and the frame must run in row-major order. */
+/* A column sum adds up what lies along the outer dims, so these must be its rows and the frame must run in row-major
+ * order. */
 static bool walks_rows(const tern_frame *frame, const tern_tensor *columns)
 {
     tern_access full;
@@ -192,8 +197,8 @@ static bool walks_rows(const tern_frame *frame, const tern_tensor *columns)
 }
 
 /* Where a root is stored: full-sized in the body, one value per outer in the head, a column sum by chunk. */
-static tern_trace_result store_place(tern_trace *trace, const tern_tensor *root, tern_store *store, tern_access *out_access,
-                                     tern_access *out_value_access)
+static tern_trace_result store_place(tern_trace *trace, const tern_tensor *root, tern_store *store,
+                                     tern_access *out_access, tern_access *out_value_access)
 {
     const tern_frame *frame = &trace->frame;
     const tern_space *space = &frame->space;
@@ -229,7 +234,9 @@ static tern_trace_result trace_root(tern_trace *trace, const tern_tensor *root)
     tern_access value_access;
     TERN_TRACE_TRY(store_place(trace, root, store, &place.access, &value_access));
 
-    const tern_tensor *value = root->op == TERN_OP_COLUMN_SUMS ? root->in[0] : root->op == TERN_OP_ASSIGN ? root->in[1] : root;
+    const tern_tensor *value = root->op == TERN_OP_COLUMN_SUMS ? root->in[0]
+                               : root->op == TERN_OP_ASSIGN    ? root->in[1]
+                                                               : root;
     if (value == root || tern_trace_is_root(trace, value))
         TERN_TRACE_TRY(tern_trace_define(trace, value, &value_access, &store->expr));
     else
@@ -247,20 +254,31 @@ static bool has_reduction(const tern_trace *trace)
     return false;
 }
 
-bool tern_trace_uses_inner(const tern_trace *trace)
+static bool has_body_store(const tern_trace *trace)
 {
     for (uint32_t i = 0; i < trace->store_count; i++)
         if (trace->stores[i].body) return true;
-    return has_reduction(trace);
+    return false;
 }
 
-/* A head store in an elementwise kernel of many groups would race with other groups' head loads. */
+/* Without outer dims, what is stored once belongs to the only inner index: heads may run once per thread. */
+static void note_idle_inner(tern_trace *trace)
+{
+    trace->idle_inner = !has_body_store(trace) && !has_reduction(trace);
+    for (uint32_t i = 0; trace->idle_inner && trace->frame.space.outer_count == 0 && i < trace->store_count; i++)
+        trace->stores[i].body = true;
+}
+
+/* Without a reduction there is one phase and nothing between a head's loads and its stores. In an elementwise kernel of
+ * many groups a head store then races with other groups; in a row's, an ASSIGN's races with the row's other threads,
+ * which still read the old value. */
 static bool head_store_races(const tern_trace *trace)
 {
     const tern_space *space = &trace->frame.space;
-    if (space->outer_count > 0 || tern_space_count(space, 0, space->dim_count) == 1 || has_reduction(trace)) return false;
+    if (has_reduction(trace) || !has_body_store(trace)) return false;
+    const bool one_group = space->outer_count > 0 || tern_space_count(space, 0, space->dim_count) == 1;
     for (uint32_t i = 0; i < trace->store_count; i++)
-        if (!trace->stores[i].body) return tern_trace_uses_inner(trace);
+        if (!trace->stores[i].body && (!one_group || trace->stores[i].root->op == TERN_OP_ASSIGN)) return true;
     return false;
 }
 
@@ -286,7 +304,9 @@ static tern_trace_result trace_roots(tern_trace *trace)
 {
     reset(trace);
     for (uint32_t i = 0; i < trace->root_count; i++) TERN_TRACE_TRY(trace_root(trace, trace->roots[i]));
-    return head_store_races(trace) || assign_conflicts(trace) ? TERN_TRACE_REJECT : TERN_TRACE_OK;
+    if (head_store_races(trace) || assign_conflicts(trace)) return TERN_TRACE_REJECT;
+    note_idle_inner(trace);
+    return TERN_TRACE_OK;
 }
 
 static bool refine(tern_trace *trace)
@@ -294,7 +314,8 @@ static bool refine(tern_trace *trace)
     const tern_split split = trace->split;
     tern_affine *full = &trace->frame.full;
     if (trace->contraction || !tern_space_split(&trace->frame.space, split)) return false;
-    memmove(&full->coef[split.dim + 1], &full->coef[split.dim], (TERN_SPACE_DIMS - 1 - split.dim) * sizeof full->coef[0]);
+    memmove(&full->coef[split.dim + 1], &full->coef[split.dim],
+            (TERN_SPACE_DIMS - 1 - split.dim) * sizeof full->coef[0]);
     full->coef[split.dim] *= split.inner;
     return true;
 }

@@ -3,11 +3,11 @@
  *
  *     root ── STORE(expr) ──> expr DAG over one iteration space ──> LOADs of stored nodes, INDEX, constants
  *
- * Tracing walks a root's definition backward with an access (access.h). Elementwise nodes become expressions, views only
- * rewrite the access, a SUM or MAXIMUM whose range is the space's inner dims becomes a REDUCE, a contraction becomes ACC in its own
- * epilogue. What cannot be expressed is named in `need`: it has to be stored first, by a kernel of its own.
- * Equal expressions are one (hash-consed), so a value used by several roots is computed once.
- * Not here: which roots share a kernel (fuse.c), phases and instructions (emit.c). */
+ * Tracing walks a root's definition backward with an access (access.h). Elementwise nodes become expressions, views
+ * only rewrite the access, a SUM or MAXIMUM whose range is the space's inner dims becomes a REDUCE, a contraction
+ * becomes ACC in its own epilogue. What cannot be expressed is named in `need`: it has to be stored first, by a kernel
+ * of its own. Equal expressions are one (hash-consed), so a value used by several roots is computed once. Not here:
+ * which roots share a kernel (fuse.c), phases and instructions (emit.c). */
 #ifndef TERN_KERNEL_TRACE_H
 #define TERN_KERNEL_TRACE_H
 
@@ -61,11 +61,11 @@ typedef struct tern_trace_memo {
 typedef struct tern_trace {
     /* in */
     const tern_graph *graph;
-    const bool *stored;            /* per node id */
+    const bool *stored;             /* per node id */
     const tern_tensor *contraction; /* epilogue of this one, or NULL */
     const tern_tensor *const *roots;
     uint32_t root_count;
-    tern_frame frame;              /* refined by splits */
+    tern_frame frame; /* refined by splits */
     /* out */
     tern_expr *exprs;
     uint32_t expr_count, expr_capacity;
@@ -73,6 +73,7 @@ typedef struct tern_trace {
     uint32_t place_count, place_capacity;
     tern_store *stores;
     uint32_t store_count;
+    bool idle_inner; /* nothing varies along the inner dims: they count as one */
     const tern_tensor *need;
     tern_split split;
     /* memo: per node a chain of (access, expr) */
@@ -84,9 +85,6 @@ typedef struct tern_trace {
 /* Traces all roots; on OK exprs, places and stores are complete. Call tern_trace_finish in every case. */
 tern_trace_result tern_trace_run(tern_trace *trace);
 void tern_trace_finish(tern_trace *trace);
-
-/* Whether anything is computed once per inner index; if not, the inner dims are left out. */
-bool tern_trace_uses_inner(const tern_trace *trace);
 
 /* The node whose buffer holds x: an ASSIGN's is its target's leaf. */
 const tern_tensor *tern_storage_of(const tern_tensor *x);

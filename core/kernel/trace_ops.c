@@ -12,15 +12,17 @@ static int32_t tape_op_of(tern_op op)
     switch (op) {
 #define SAME(name)                                                                                                     \
     case TERN_OP_##name: return TERN_TAPE_##name;
-        SAME(NEG) SAME(ABS) SAME(EXP) SAME(LOG) SAME(SQRT) SAME(RSQRT) SAME(RECIP) SAME(TANH) SAME(ERF) SAME(SIN) SAME(COS)
-        SAME(FLOOR) SAME(ADD) SAME(SUB) SAME(MUL) SAME(DIV) SAME(MAX) SAME(MIN) SAME(LESS) SAME(EQUAL) SAME(WHERE) SAME(AND)
-        SAME(OR) SAME(XOR) SAME(SHIFT_LEFT) SAME(SHIFT_RIGHT) SAME(MULTIPLY_HIGH)
+        SAME(NEG)
+        SAME(ABS) SAME(EXP) SAME(LOG) SAME(SQRT) SAME(RSQRT) SAME(RECIP) SAME(TANH) SAME(ERF) SAME(SIN) SAME(COS)
+            SAME(FLOOR) SAME(ADD) SAME(SUB) SAME(MUL) SAME(DIV) SAME(MAX) SAME(MIN) SAME(LESS) SAME(EQUAL) SAME(WHERE)
+                SAME(AND) SAME(OR) SAME(XOR) SAME(SHIFT_LEFT) SAME(SHIFT_RIGHT) SAME(MULTIPLY_HIGH)
 #undef SAME
-    default: return -1;
+                    default : return -1;
     }
 }
 
-static tern_trace_result trace_map(tern_trace *trace, const tern_tensor *x, const tern_access *access, uint32_t *out_expr)
+static tern_trace_result trace_map(tern_trace *trace, const tern_tensor *x, const tern_access *access,
+                                   uint32_t *out_expr)
 {
     uint32_t in[3] = {NONE, NONE, NONE};
     for (int32_t i = 0; i < x->in_count; i++) TERN_TRACE_TRY(tern_trace_node(trace, x->in[i], access, &in[i]));
@@ -56,7 +58,8 @@ static tern_trace_result trace_control(tern_trace *trace, const tern_tensor *con
 }
 
 /* element of the whole window = sample_base * per_example + element, 64 bits in two u32 words */
-static tern_trace_result trace_random(tern_trace *trace, const tern_tensor *x, const tern_access *access, uint32_t *out_expr)
+static tern_trace_result trace_random(tern_trace *trace, const tern_tensor *x, const tern_access *access,
+                                      uint32_t *out_expr)
 {
     const tern_tensor *control = x->in[0];
     uint32_t element, base, per_example, start_low, start_high, low, carry, high, key[2];
@@ -80,10 +83,12 @@ static tern_trace_result trace_random(tern_trace *trace, const tern_tensor *x, c
 }
 
 /* table(ids(...), d): an indirect load. Ids at or beyond the last row, negative ones included, read the last row. */
-static tern_trace_result trace_gather(tern_trace *trace, const tern_tensor *x, const tern_access *access, uint32_t *out_expr)
+static tern_trace_result trace_gather(tern_trace *trace, const tern_tensor *x, const tern_access *access,
+                                      uint32_t *out_expr)
 {
     const tern_tensor *table = x->in[0], *ids = x->in[1];
-    if (table->op != TERN_OP_PARAMETER && !trace->stored[table->id] && table->op != TERN_OP_STATE && table->op != TERN_OP_INPUT)
+    if (table->op != TERN_OP_PARAMETER && !trace->stored[table->id] && table->op != TERN_OP_STATE &&
+        table->op != TERN_OP_INPUT)
         return tern_trace_need(trace, table);
     if (tern_trace_is_root(trace, table)) return TERN_TRACE_REJECT;
 
@@ -97,13 +102,15 @@ static tern_trace_result trace_gather(tern_trace *trace, const tern_tensor *x, c
     table_access.element = at[x->rank - 1];
     uint32_t id, last;
     TERN_TRACE_TRY(tern_trace_node(trace, ids, &ids_access, &id));
-    if (trace->exprs[id].type != TERN_U32) TERN_TRACE_TRY(tern_trace_alu(trace, TERN_TAPE_BITCAST, TERN_U32, id, NONE, NONE, &id));
+    if (trace->exprs[id].type != TERN_U32)
+        TERN_TRACE_TRY(tern_trace_alu(trace, TERN_TAPE_BITCAST, TERN_U32, id, NONE, NONE, &id));
     TERN_TRACE_TRY(tern_trace_const(trace, TERN_U32, (uint32_t)(table->shape[0] - 1), &last));
     TERN_TRACE_TRY(tern_trace_alu(trace, TERN_TAPE_MIN, TERN_U32, id, last, NONE, &id));
     return tern_trace_load(trace, table, &table_access, id, table->shape[1], out_expr);
 }
 
-static tern_trace_result trace_index_node(tern_trace *trace, const tern_tensor *x, const tern_access *access, uint32_t *out_expr)
+static tern_trace_result trace_index_node(tern_trace *trace, const tern_tensor *x, const tern_access *access,
+                                          uint32_t *out_expr)
 {
     tern_affine at[TERN_MAX_RANK];
     const tern_access_result result =
@@ -122,14 +129,17 @@ static tern_trace_result trace_masks(tern_trace *trace, const tern_access *acces
         TERN_TRACE_TRY(tern_trace_index(trace, &access->mask[m].value, &value)); /* below 0 wraps to a huge u32 */
         TERN_TRACE_TRY(tern_trace_const(trace, TERN_U32, (uint32_t)access->mask[m].size, &size));
         TERN_TRACE_TRY(tern_trace_alu(trace, TERN_TAPE_LESS, TERN_U32, value, size, NONE, &inside));
-        if (all == NONE) all = inside;
-        else TERN_TRACE_TRY(tern_trace_alu(trace, TERN_TAPE_AND, TERN_U32, all, inside, NONE, &all));
+        if (all == NONE)
+            all = inside;
+        else
+            TERN_TRACE_TRY(tern_trace_alu(trace, TERN_TAPE_AND, TERN_U32, all, inside, NONE, &all));
     }
     *out_expr = all;
     return TERN_TRACE_OK;
 }
 
-static tern_trace_result trace_view(tern_trace *trace, const tern_tensor *x, const tern_access *access, uint32_t *out_expr)
+static tern_trace_result trace_view(tern_trace *trace, const tern_tensor *x, const tern_access *access,
+                                    uint32_t *out_expr)
 {
     tern_access through;
     const tern_access_result result = tern_access_through(&trace->frame.space, x, access, &through, &trace->split);
@@ -150,7 +160,8 @@ static tern_trace_result trace_view(tern_trace *trace, const tern_tensor *x, con
 }
 
 /* The access of x's operand when its kept axes follow `access` and its reduced axes run over the inner dims. */
-static tern_trace_result reduced_access(tern_trace *trace, const tern_tensor *x, const tern_access *access, tern_access *out_access)
+static tern_trace_result reduced_access(tern_trace *trace, const tern_tensor *x, const tern_access *access,
+                                        tern_access *out_access)
 {
     const tern_space *space = &trace->frame.space;
     const tern_tensor *input = x->in[0];
@@ -168,7 +179,8 @@ static tern_trace_result reduced_access(tern_trace *trace, const tern_tensor *x,
     tern_access inner;
     tern_access_part(space, space->outer_count, space->dim_count - space->outer_count, &inner);
     tern_access_result result = tern_access_coordinates(space, x->rank, x->shape, access, kept, &trace->split);
-    if (result == TERN_ACCESS_OK) result = tern_access_coordinates(space, x->rank, sizes, &inner, reduced, &trace->split);
+    if (result == TERN_ACCESS_OK)
+        result = tern_access_coordinates(space, x->rank, sizes, &inner, reduced, &trace->split);
     if (result == TERN_ACCESS_SPLIT) return TERN_TRACE_SPLIT;
     if (result == TERN_ACCESS_NONE) return tern_trace_need(trace, x);
     for (int32_t i = 0; i < x->rank; i++)
@@ -178,7 +190,8 @@ static tern_trace_result reduced_access(tern_trace *trace, const tern_tensor *x,
     return TERN_TRACE_OK;
 }
 
-static tern_trace_result trace_reduce(tern_trace *trace, const tern_tensor *x, const tern_access *access, uint32_t *out_expr)
+static tern_trace_result trace_reduce(tern_trace *trace, const tern_tensor *x, const tern_access *access,
+                                      uint32_t *out_expr)
 {
     if (trace->contraction) return tern_trace_need(trace, x);
     tern_access operand_access;
@@ -191,31 +204,38 @@ static tern_trace_result trace_reduce(tern_trace *trace, const tern_tensor *x, c
             *out_expr = operand;
             return TERN_TRACE_OK;
         }
-        const float times = (float)tern_space_count(&trace->frame.space, trace->frame.space.outer_count, trace->frame.space.dim_count);
+        const float times =
+            (float)tern_space_count(&trace->frame.space, trace->frame.space.outer_count, trace->frame.space.dim_count);
         uint32_t bits, count;
         memcpy(&bits, &times, sizeof bits);
         TERN_TRACE_TRY(tern_trace_const(trace, TERN_F32, bits, &count));
         return tern_trace_alu(trace, TERN_TAPE_MUL, TERN_F32, operand, count, NONE, out_expr);
     }
-    return tern_trace_alu(trace, sum ? TERN_TAPE_REDUCE_SUM : TERN_TAPE_REDUCE_MAX, TERN_F32, operand, NONE, NONE, out_expr);
+    return tern_trace_alu(trace, sum ? TERN_TAPE_REDUCE_SUM : TERN_TAPE_REDUCE_MAX, TERN_F32, operand, NONE, NONE,
+                          out_expr);
 }
 
-static tern_trace_result trace_contraction(tern_trace *trace, const tern_tensor *x, const tern_access *access, uint32_t *out_expr)
+static tern_trace_result trace_contraction(tern_trace *trace, const tern_tensor *x, const tern_access *access,
+                                           uint32_t *out_expr)
 {
     if (trace->contraction != x) return tern_trace_need(trace, x);
     const tern_access identity = {.element = trace->frame.full};
     if (!tern_access_equal(access, &identity)) return tern_trace_need(trace, x);
-    const tern_expr acc = {.op = TERN_TAPE_ACC, .type = TERN_F32, .from = TERN_F32, .in = {NONE, NONE, NONE, NONE}, .place = NONE};
+    const tern_expr acc = {
+        .op = TERN_TAPE_ACC, .type = TERN_F32, .from = TERN_F32, .in = {NONE, NONE, NONE, NONE}, .place = NONE};
     return tern_trace_expr(trace, acc, out_expr);
 }
 
-tern_trace_result tern_trace_define(tern_trace *trace, const tern_tensor *x, const tern_access *access, uint32_t *out_expr)
+tern_trace_result tern_trace_define(tern_trace *trace, const tern_tensor *x, const tern_access *access,
+                                    uint32_t *out_expr)
 {
     const bool root = tern_trace_is_root(trace, x);
     switch (tern_ops[x->op].kind) {
     case TERN_KIND_LEAF:
-        if (x->op == TERN_OP_CONSTANT) return tern_trace_const(trace, tern_register_type(x->dtype), x->at.constant.bits, out_expr);
-        if (x->op == TERN_OP_INDEX && (root || !trace->stored[x->id])) return trace_index_node(trace, x, access, out_expr);
+        if (x->op == TERN_OP_CONSTANT)
+            return tern_trace_const(trace, tern_register_type(x->dtype), x->at.constant.bits, out_expr);
+        if (x->op == TERN_OP_INDEX && (root || !trace->stored[x->id]))
+            return trace_index_node(trace, x, access, out_expr);
         return tern_trace_load(trace, x, access, NONE, 0, out_expr);
     case TERN_KIND_EFFECT:
         if (root) return tern_trace_node(trace, x->in[1], access, out_expr);
@@ -224,8 +244,10 @@ tern_trace_result tern_trace_define(tern_trace *trace, const tern_tensor *x, con
     }
     if (trace->stored[x->id] && !root) return tern_trace_load(trace, x, access, NONE, 0, out_expr);
     switch (tern_ops[x->op].kind) {
-    case TERN_KIND_VIEW: return x->op == TERN_OP_SECOND ? tern_trace_need(trace, x) : trace_view(trace, x, access, out_expr);
-    case TERN_KIND_REDUCE: return x->op == TERN_OP_COLUMN_SUMS ? TERN_TRACE_REJECT : trace_reduce(trace, x, access, out_expr);
+    case TERN_KIND_VIEW:
+        return x->op == TERN_OP_SECOND ? tern_trace_need(trace, x) : trace_view(trace, x, access, out_expr);
+    case TERN_KIND_REDUCE:
+        return x->op == TERN_OP_COLUMN_SUMS ? TERN_TRACE_REJECT : trace_reduce(trace, x, access, out_expr);
     case TERN_KIND_CONTRACTION: return trace_contraction(trace, x, access, out_expr);
     default: break;
     }

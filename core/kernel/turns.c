@@ -13,6 +13,17 @@ static uint64_t extent(const uint32_t *words, uint32_t first, uint32_t end)
     return product;
 }
 
+/* Phases that loop over the inner range. */
+static uint32_t bodies(const tern_tape *tape)
+{
+    uint32_t phases = 0;
+    for (uint32_t i = 0; i < tape->insn_count; i++)
+        if (tape->insn[i].body) phases |= 1u << tape->insn[i].phase;
+    uint32_t count = 0;
+    for (; phases; phases &= phases - 1) count++;
+    return count;
+}
+
 static uint64_t tape_turns(const tern_kernel_desc *desc, const uint32_t *words)
 {
     const tern_tape *tape = &desc->tape;
@@ -21,7 +32,7 @@ static uint64_t tape_turns(const tern_kernel_desc *desc, const uint32_t *words)
     const bool reduces = tern_render_tape_arrays(tape) > 0 || tape->phase_count > 1;
     if (tape->outer_count == 0 && tape->chunk_rows == 0 && !reduces) return v->thread_n + FIXED;
     const uint64_t along = v->row_per_thread ? length : (length + v->group[0] - 1) / v->group[0];
-    const uint64_t row = tape->phase_count * (along + FIXED);
+    const uint64_t row = bodies(tape) * along + tape->phase_count * FIXED;
     if (tape->chunk_rows == 0) return row;
     return reduces ? tape->chunk_rows * row : tape->chunk_rows + FIXED;
 }
@@ -33,8 +44,9 @@ static uint64_t attention_turns(const tern_kernel_desc *desc, const uint32_t *wo
     const uint32_t length = words[desc->kind == TERN_KERNEL_ATTENTION_DKV ? TERN_WORD_TQ : TERN_WORD_TK];
     const uint32_t tile_k = v->tile_k ? v->tile_k : 1;
     const uint64_t tiles = ((uint64_t)length + v->tile_n - 1) / v->tile_n, chunks = (desc->head_dim + tile_k - 1) / tile_k;
-    const uint64_t stage = (uint64_t)(v->tile_m + v->tile_n) * tile_k / v->group[0] + tile_k;
-    return tiles * (2 * chunks * (stage + v->tile_n) + (v->thread_m + 2) * v->tile_n);
+    const uint64_t stage_m = (uint64_t)v->tile_m * tile_k / v->group[0], stage_n = (uint64_t)v->tile_n * tile_k / v->group[0];
+    const uint64_t products = desc->kind == TERN_KERNEL_ATTENTION ? 1 : 2; /* of the kind row times row */
+    return tiles * (products * chunks * (stage_m + stage_n + tile_k) + products * chunks * (stage_n + v->tile_n) + v->thread_m * v->tile_n);
 }
 
 uint64_t tern_variant_turns(const tern_kernel_desc *desc, const uint32_t *words)

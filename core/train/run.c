@@ -224,7 +224,7 @@ tern_status tern_trainer_save(tern_trainer *t, const char *folder, const char *f
         status = tern_error_memory("the paths of a run", strlen(folder));
         goto fail;
     }
-    TERN_TRY(tern_stepper_finish(t->stepper, &last)); /* transfers do not wait for what is in flight */
+    TERN_TRY(tern_stepper_finish(t->stepper, &last)); /* so that the last report is in */
     TERN_TRY(save_weights(t, weights));
     TERN_TRY(write_text(config, tern_gpt2_config_write(&t->options.model)));
     TERN_TRY(write_text(run, make_run_json(t, flags_json)));

@@ -29,6 +29,7 @@ static tern_status compile(const tern_setup *setup, tern_program *program)
     };
     TERN_TRY(tern_lower(program->graph, &device->info, &options, &program->lowered));
     TERN_TRY(tern_plan_create(program->lowered, &device->info, &setup->options.plan, &program->plan));
+    TERN_TRY(tern_plan_verify(program->plan)); /* 10 ms for GPT-2 124M: cheap beside a wrong gradient */
 fail:
     return status;
 }

@@ -200,7 +200,7 @@ tern_status tern_trainer_load(tern_trainer *t, const char *path)
     tern_safetensors *file = NULL;
     tern_step_report last;
     const tern_store_layout *layout = t->setup->layout;
-    TERN_TRY(tern_stepper_finish(t->stepper, &last)); /* transfers do not wait for what is in flight */
+    TERN_TRY(tern_stepper_finish(t->stepper, &last)); /* so that the last report is in */
     TERN_TRY(tern_safetensors_open(path, &file));
     for (uint32_t i = 0; i < layout->parameter_count; i++)
         TERN_TRY(load_parameter(tern_stepper_store(t->stepper), file, &layout->parameters[i]));

@@ -13,6 +13,8 @@
 #include "core/train/schedule.h"
 #include "core/train/step.h"
 
+typedef struct tern_trainer tern_trainer;
+
 typedef struct tern_train_options {
     tern_gpt2_options model;       /* context is also the data's; batch is one micro-batch's */
     uint32_t accumulate;           /* micro-batches per step */
