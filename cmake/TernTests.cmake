@@ -56,4 +56,5 @@ add_dependencies(test_device ${test_plugins} tern_command)
 foreach(name IN ITEMS test_command test_train_backends test_check_backends)
   add_dependencies(${name} tern_command)
 endforeach()
+set_tests_properties(test_check_backends PROPERTIES TIMEOUT 1500) # PoCL compiles every kernel on first sight
 target_sources(test_cli PRIVATE $<TARGET_OBJECTS:tern_cli>)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lowered_runner.h - runs a lowered graph on the host, plain loops, no backend: judges the fuser alone.
  *
- * Registers and sums hold f32 values or u32, so that what f32 costs shows here; buffers hold what a device's would. A column
- * partial and a fresh value start as NaN, so that what no launch wrote is seen. */
+ * Registers and sums hold f32 values or u32, so that what f32 costs shows here; buffers hold what a device's would. A
+ * column partial and a fresh value start as NaN, so that what no launch wrote is seen. */
 #ifndef TERN_TESTS_LOWERED_RUNNER_H
 #define TERN_TESTS_LOWERED_RUNNER_H
 
