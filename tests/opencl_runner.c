@@ -92,14 +92,40 @@ static cl_program build(const tern_source *source)
     return NULL;
 }
 
+#define GUARD_BYTES 4096u
+#define GUARD_VALUE 0x5au
+
+/* A buffer with the argument's bytes and a guard behind them. */
+static cl_mem guarded_buffer(const runner_argument *argument, cl_int *out_error)
+{
+    unsigned char *bytes = malloc(argument->bytes + GUARD_BYTES);
+    if (bytes == NULL) return NULL;
+    memcpy(bytes, argument->data, argument->bytes);
+    memset(bytes + argument->bytes, GUARD_VALUE, GUARD_BYTES);
+    cl_mem buffer = cl.clCreateBuffer(cl.context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, argument->bytes + GUARD_BYTES, bytes, out_error);
+    free(bytes);
+    return buffer;
+}
+
+static bool guard_holds(cl_mem buffer, const runner_argument *argument)
+{
+    unsigned char guard[GUARD_BYTES];
+    if (cl.clEnqueueReadBuffer(cl.queue, buffer, CL_TRUE, argument->bytes, GUARD_BYTES, guard, 0, NULL, NULL) != CL_SUCCESS) return false;
+    for (uint32_t i = 0; i < GUARD_BYTES; i++) {
+        if (guard[i] == GUARD_VALUE) continue;
+        fprintf(stderr, "the kernel wrote %u bytes behind an argument of %zu bytes\n", i, argument->bytes);
+        return false;
+    }
+    return true;
+}
+
 static bool set_arguments(const tern_kernel_desc *desc, const uint32_t *words, const runner_argument *arguments,
                           cl_kernel kernel, cl_mem *buffers)
 {
     cl_int error = CL_SUCCESS;
     for (uint32_t i = 0; i < desc->tensor_count; i++) {
-        buffers[i] = cl.clCreateBuffer(cl.context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, arguments[i].bytes,
-                                       arguments[i].data, &error);
-        if (error != CL_SUCCESS) return false;
+        buffers[i] = guarded_buffer(&arguments[i], &error);
+        if (buffers[i] == NULL || error != CL_SUCCESS) return false;
         error |= cl.clSetKernelArg(kernel, 2 * i, sizeof buffers[i], &buffers[i]);
         error |= cl.clSetKernelArg(kernel, 2 * i + 1, sizeof(cl_uint), &arguments[i].offset);
     }
@@ -158,7 +184,8 @@ bool opencl_runner_run(const tern_kernel_desc *desc, const uint32_t *words, cons
         if (buffers[i] == NULL) continue;
         if (done)
             done = cl.clEnqueueReadBuffer(cl.queue, buffers[i], CL_TRUE, 0, arguments[i].bytes, arguments[i].data, 0,
-                                          NULL, NULL) == CL_SUCCESS;
+                                          NULL, NULL) == CL_SUCCESS &&
+                   guard_holds(buffers[i], &arguments[i]);
         cl.clReleaseMemObject(buffers[i]);
     }
     if (kernel != NULL) cl.clReleaseKernel(kernel);
