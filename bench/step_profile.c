@@ -2,8 +2,8 @@
 /* step_profile.c - where one training step's device time goes, by kind of kernel, on any backend.
  *
  * usage: bench_step_profile [device] [preset] [batch] [rounds] [list]     default: cpu gpt-s 8 20
- * Prints each kind's share (lower quartile over the rounds) of micro + update, and with "list" every launch. Rates compare only within
- * one run; the machine is shared. Input is random ids: the time does not depend on them. */
+ * Prints each kind's share (lower quartile over the rounds) of micro + update, and with "list" every launch. Rates
+ * compare only within one run; the machine is shared. Input is random ids: the time does not depend on them. */
 #include "core/kernel/lowered.h"
 #include "core/models/gpt2.h"
 #include "core/train/step.h"
@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const kind_names[TERN_KERNEL_KIND_COUNT] = {"tape", "matmul", "attention", "attention dq", "attention dkv", "scatter add"};
+static const char *const kind_names[TERN_KERNEL_KIND_COUNT] = {"tape",         "matmul",        "attention",
+                                                               "attention dq", "attention dkv", "scatter add"};
 
 static tern_status build(void *context, tern_graph *graph, uint32_t batch)
 {
@@ -44,8 +45,9 @@ static tern_status sample(tern_stepper *stepper, const tern_setup *setup, profil
     for (int k = 0; k < TERN_PROGRAM_EVAL; k++) {
         const uint32_t n = setup->programs[k].lowered->launch_count;
         double *seconds = malloc(n * sizeof *seconds);
-        const tern_status status = seconds ? tern_executable_times(tern_stepper_executable(stepper, (tern_program_kind)k), slot, seconds)
-                                           : tern_error_memory("times", n * sizeof *seconds);
+        const tern_status status =
+            seconds ? tern_executable_times(tern_stepper_executable(stepper, (tern_program_kind)k), slot, seconds)
+                    : tern_error_memory("times", n * sizeof *seconds);
         for (uint32_t i = 0; status == TERN_OK && i < n; i++) p->samples[k][(size_t)i * p->rounds + round] = seconds[i];
         free(seconds);
         if (status < 0) return status;
@@ -62,11 +64,15 @@ static void print_profile(const tern_setup *setup, profile *p, bool list)
             const tern_launch *launch = &lowered->launches[i];
             const tern_kernel_kind kind = lowered->kernels[launch->kernel]->kind;
             const double t = typical(&p->samples[k][(size_t)i * p->rounds], p->rounds);
-            if (k == TERN_PROGRAM_MICRO) by_kind[kind] += t;
-            else update += t;
+            if (k == TERN_PROGRAM_MICRO)
+                by_kind[kind] += t;
+            else
+                update += t;
             if (kind == TERN_KERNEL_MATMUL) flops += launch->flops;
             total += t;
-            if (list) printf("%-7s %9.1f us %7.1f GFLOP/s %6.1f GB/s  %s %s\n", tern_program_names[k], 1e6 * t, 1e-9 * launch->flops / t, 1e-9 * launch->bytes / t, kind_names[kind], launch->label);
+            if (list)
+                printf("%-7s %9.1f us %7.1f GFLOP/s %6.1f GB/s  %s %s\n", tern_program_names[k], 1e6 * t,
+                       1e-9 * launch->flops / t, 1e-9 * launch->bytes / t, kind_names[kind], launch->label);
         }
     }
     for (int kind = 0; kind < TERN_KERNEL_KIND_COUNT; kind++)
@@ -96,7 +102,8 @@ int main(int argc, char **argv)
     ids = malloc(tokens * sizeof *ids);
     for (size_t i = 0; ids && i < tokens; i++) ids[i] = (int32_t)((i * 2654435761u >> 7) % model.vocab);
     const tern_feed feeds[] = {{"ids", ids, tokens * sizeof *ids}, {"labels", ids, tokens * sizeof *ids}};
-    for (int k = 0; k < TERN_PROGRAM_EVAL; k++) p.samples[k] = calloc((size_t)setup->programs[k].lowered->launch_count * rounds, sizeof(double));
+    for (int k = 0; k < TERN_PROGRAM_EVAL; k++)
+        p.samples[k] = calloc((size_t)setup->programs[k].lowered->launch_count * rounds, sizeof(double));
     for (uint32_t round = 0; round < rounds + 2; round++) { /* micro uses slot round % 2, as does update */
         tern_step_report report;
         TERN_TRY(tern_stepper_micro(stepper, feeds, 2, 0));

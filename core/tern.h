@@ -4,7 +4,8 @@
  *     device ── where           tern_device_open("auto" | "cpu" | "vulkan:0" | ...)
  *     graph  ── what            tern_input, tern_parameter, ops; shapes are static
  *
- * Training goes through the command `tern train` so far; the trainer that this header will offer is core/train/step.h today.
+ * Training goes through the command `tern train` so far; the trainer that this header will offer is core/train/step.h
+ * today.
  *
  * Building is sticky: an op always returns a tensor; after the first error the graph is inert and
  * whatever compiles it reports that first error with op, label and values. So model code reads like algebra.
@@ -72,7 +73,13 @@ TERN_API void tern_log_set(void (*callback)(void *context, int32_t level, const 
 /* ------------------------------------------------------------------- types */
 
 enum { /* element types */
-    TERN_F32 = 1, TERN_F16, TERN_BF16, TERN_I32, TERN_U8, TERN_U16, TERN_U32
+       TERN_F32 = 1,
+       TERN_F16,
+       TERN_BF16,
+       TERN_I32,
+       TERN_U8,
+       TERN_U16,
+       TERN_U32
 };
 #define TERN_MAX_RANK 6
 
@@ -84,8 +91,9 @@ typedef struct tern_tensor tern_tensor; /* a node of a graph; owned by the graph
 
 /* Opens a device. name: "auto", a backend ("vulkan"), or "backend:which" where which is an index, a part of
  * the device's name, its UUID or its PCI address ("cuda:0", "vulkan:A770"). "auto" takes the first real GPU in
- * the order cuda, level_zero, vulkan, opencl, else the CPU; never a software GPU; the choice goes to the log. Of one backend's
- * devices a discrete GPU comes before an integrated one, here and under a bare backend name. *out_device is NULL on failure. */
+ * the order cuda, level_zero, vulkan, opencl, else the CPU; never a software GPU; the choice goes to the log. Of one
+ * backend's devices a discrete GPU comes before an integrated one, here and under a bare backend name. *out_device is
+ * NULL on failure. */
 TERN_API TERN_MUST_USE tern_status tern_device_open(const char *name, tern_device **out_device);
 TERN_API void tern_device_close(tern_device *device);
 /* "cpu: AMD EPYC (2 threads)"; valid while the device is open. */
@@ -101,25 +109,34 @@ TERN_API TERN_MUST_USE tern_status tern_graph_status(const tern_graph *graph);
 /* Leaves. name: unique in the graph; a parameter's is its name in files (Hugging Face's in shipped models).
  * A second tern_parameter of the same name and shape is the same tensor (weight tying); another shape is an error
  * naming both. Inputs are fed each step; their first axis is the example axis. */
-TERN_API tern_tensor *tern_input(tern_graph *graph, const char *name, int32_t dtype, int32_t rank, const int64_t *shape);
+TERN_API tern_tensor *tern_input(tern_graph *graph, const char *name, int32_t dtype, int32_t rank,
+                                 const int64_t *shape);
 TERN_API tern_tensor *tern_input_1d(tern_graph *graph, const char *name, int32_t dtype, int64_t d0);
 TERN_API tern_tensor *tern_input_2d(tern_graph *graph, const char *name, int32_t dtype, int64_t d0, int64_t d1);
 
-enum { TERN_INIT_ZEROS = 0, TERN_INIT_ONES, TERN_INIT_NORMAL /* mean 0, std = scale */, TERN_INIT_UNIFORM /* [-scale, scale) */ };
-TERN_API tern_tensor *tern_parameter(tern_graph *graph, const char *name, int32_t rank, const int64_t *shape, int32_t init, double scale);
+enum {
+    TERN_INIT_ZEROS = 0,
+    TERN_INIT_ONES,
+    TERN_INIT_NORMAL /* mean 0, std = scale */,
+    TERN_INIT_UNIFORM /* [-scale, scale) */
+};
+TERN_API tern_tensor *tern_parameter(tern_graph *graph, const char *name, int32_t rank, const int64_t *shape,
+                                     int32_t init, double scale);
 /* Marks a parameter frozen: no gradient, moment, decay or share in the norm. */
 TERN_API void tern_parameter_freeze(tern_tensor *parameter);
 /* Device-owned state (f32 or u32), zero at the start, changed only by tern_assign. */
-TERN_API tern_tensor *tern_state(tern_graph *graph, const char *name, int32_t dtype, int32_t rank, const int64_t *shape);
-TERN_API tern_tensor *tern_constant(tern_graph *graph, double value);          /* f32, shape () */
-TERN_API tern_tensor *tern_constant_u32(tern_graph *graph, uint32_t value);    /* u32, shape () */
+TERN_API tern_tensor *tern_state(tern_graph *graph, const char *name, int32_t dtype, int32_t rank,
+                                 const int64_t *shape);
+TERN_API tern_tensor *tern_constant(tern_graph *graph, double value);       /* f32, shape () */
+TERN_API tern_tensor *tern_constant_u32(tern_graph *graph, uint32_t value); /* u32, shape () */
 /* u32 tensor whose element is its own index along `axis`. */
 TERN_API tern_tensor *tern_index(tern_graph *graph, int32_t rank, const int64_t *shape, int32_t axis);
 
 TERN_API int32_t tern_rank(const tern_tensor *x);
 TERN_API int64_t tern_size(const tern_tensor *x, int32_t axis); /* negative axes count from the end */
 TERN_API int32_t tern_tensor_dtype(const tern_tensor *x);
-/* Names a tensor for messages; returns it. Unnamed tensors get "op#id"; leaves and random tensors keep the name they were made with. */
+/* Names a tensor for messages; returns it. Unnamed tensors get "op#id"; leaves and random tensors keep the name they
+ * were made with. */
 TERN_API tern_tensor *tern_label(tern_tensor *x, const char *label);
 
 /* Elementwise, f32 unless said otherwise. Two-operand ops broadcast as in NumPy. */
@@ -143,11 +160,12 @@ TERN_API tern_tensor *tern_max(tern_tensor *a, tern_tensor *b); /* NaN if either
 TERN_API tern_tensor *tern_min(tern_tensor *a, tern_tensor *b);
 TERN_API tern_tensor *tern_less(tern_tensor *a, tern_tensor *b);  /* -> u32, 0 or 1; f32, i32 or u32 operands */
 TERN_API tern_tensor *tern_equal(tern_tensor *a, tern_tensor *b); /* -> u32, 0 or 1 */
-TERN_API tern_tensor *tern_where(tern_tensor *condition, tern_tensor *a, tern_tensor *b); /* condition u32: nonzero takes a */
-TERN_API tern_tensor *tern_and(tern_tensor *a, tern_tensor *b);   /* u32 */
+TERN_API tern_tensor *tern_where(tern_tensor *condition, tern_tensor *a,
+                                 tern_tensor *b);               /* condition u32: nonzero takes a */
+TERN_API tern_tensor *tern_and(tern_tensor *a, tern_tensor *b); /* u32 */
 TERN_API tern_tensor *tern_or(tern_tensor *a, tern_tensor *b);
 TERN_API tern_tensor *tern_xor(tern_tensor *a, tern_tensor *b);
-TERN_API tern_tensor *tern_shift_left(tern_tensor *a, tern_tensor *b);  /* b < 32 */
+TERN_API tern_tensor *tern_shift_left(tern_tensor *a, tern_tensor *b); /* b < 32 */
 TERN_API tern_tensor *tern_shift_right(tern_tensor *a, tern_tensor *b);
 TERN_API tern_tensor *tern_multiply_high(tern_tensor *a, tern_tensor *b); /* high word of the 64-bit product */
 TERN_API tern_tensor *tern_cast(tern_tensor *x, int32_t dtype);    /* value conversion; toward zero to integers */
@@ -174,12 +192,13 @@ TERN_API tern_tensor *tern_reduce_max(tern_tensor *x, uint32_t axes_mask);
 TERN_API tern_tensor *tern_gather(tern_tensor *table, tern_tensor *ids);
 /* c(..., m, n) = sum_k a(..., m, k) b(..., k, n); leading axes equal, or b of rank 2. */
 TERN_API tern_tensor *tern_matmul(tern_tensor *a, tern_tensor *b);
-/* softmax(scale q k^T [+ causal mask]) v without a (T, T) matrix. q (B, Tq, H, D), k and v (B, Tk, H, D) -> (B, Tq, H, D).
- * causal needs Tq == Tk. D <= 256. Source: Dao, "FlashAttention-2", 2023. */
+/* softmax(scale q k^T [+ causal mask]) v without a (T, T) matrix. q (B, Tq, H, D), k and v (B, Tk, H, D) -> (B, Tq, H,
+ * D). causal needs Tq == Tk. D <= 256. Source: Dao, "FlashAttention-2", 2023. */
 TERN_API tern_tensor *tern_attention(tern_tensor *q, tern_tensor *k, tern_tensor *v, double scale, bool causal);
 /* u32 random bits, one word per element, keyed by (seed, step, label, element in the whole window). label: unique. */
 TERN_API tern_tensor *tern_random(tern_graph *graph, const char *label, int32_t rank, const int64_t *shape);
-/* Writes value into a state or parameter in place; returns the tensor's new version. Reads of `target` itself mean the old one. */
+/* Writes value into a state or parameter in place; returns the tensor's new version. Reads of `target` itself mean the
+ * old one. */
 TERN_API tern_tensor *tern_assign(tern_tensor *target, tern_tensor *value);
 
 /* Composites: functions over the primitives above; gradients follow from theirs. */
@@ -194,24 +213,26 @@ TERN_API tern_tensor *tern_softmax(tern_tensor *x, int32_t axis);
 TERN_API tern_tensor *tern_log_softmax(tern_tensor *x, int32_t axis);
 /* (x - mean) / sqrt(var + epsilon) * weight + bias over the last axis; weight, bias (C), each may be NULL. */
 TERN_API tern_tensor *tern_layer_norm(tern_tensor *x, tern_tensor *weight, tern_tensor *bias, double epsilon);
-/* y[n, o, i, j] = bias[o] + sum over c, a, b of weight[o, c, a, b] x[n, g C / groups + c, stride i + a - padding, stride j + b - padding],
- * where g is o's group and x is 0 outside the image. x (N, C, H, W), weight (O, C / groups, KH, KW), bias (O) or NULL, all
- * f32 -> (N, O, OH, OW), OH = floor((H + 2 padding - KH) / stride) + 1, OW likewise; stride and padding in pixels. */
-TERN_API tern_tensor *tern_conv2d(tern_tensor *x, tern_tensor *weight, tern_tensor *bias, int64_t stride, int64_t padding,
-                                  int64_t groups);
-/* Mean and maximum of size x size windows side by side; x (N, C, H, W) f32 -> (N, C, H / size, W / size), the rest of a row
- * or column left out. The maximum's gradient is shared evenly by equal pixels. */
+/* y[n, o, i, j] = bias[o] + sum over c, a, b of weight[o, c, a, b] x[n, g C / groups + c, stride i + a - padding,
+ * stride j + b - padding], where g is o's group and x is 0 outside the image. x (N, C, H, W), weight (O, C / groups,
+ * KH, KW), bias (O) or NULL, all f32 -> (N, O, OH, OW), OH = floor((H + 2 padding - KH) / stride) + 1, OW likewise;
+ * stride and padding in pixels. */
+TERN_API tern_tensor *tern_conv2d(tern_tensor *x, tern_tensor *weight, tern_tensor *bias, int64_t stride,
+                                  int64_t padding, int64_t groups);
+/* Mean and maximum of size x size windows side by side; x (N, C, H, W) f32 -> (N, C, H / size, W / size), the rest of a
+ * row or column left out. The maximum's gradient is shared evenly by equal pixels. */
 TERN_API tern_tensor *tern_avg_pool2d(tern_tensor *x, int64_t size);
 TERN_API tern_tensor *tern_max_pool2d(tern_tensor *x, int64_t size);
-/* Inverted dropout: zero with `probability` in [0, 1), survivors divided by 1 - probability. label keys the mask. Off in eval graphs. */
+/* Inverted dropout: zero with `probability` in [0, 1), survivors divided by 1 - probability. label keys the mask. Off
+ * in eval graphs. */
 TERN_API tern_tensor *tern_dropout(tern_tensor *x, double probability, const char *label);
 /* Per-position losses (...) from logits (..., V) and labels (...) of an integer type. Positions whose label equals
  * ignore_index lose 0 and count 0 in the loss weights; ignore_index < 0 and no such label: nothing is ignored. */
 TERN_API tern_tensor *tern_cross_entropy(tern_tensor *logits, tern_tensor *labels, int64_t ignore_index);
 TERN_API tern_tensor *tern_mse(tern_tensor *x, tern_tensor *target); /* elementwise squared difference */
 
-/* The loss to minimise is sum(weight * per_element) / sum(weight). weight: same shape, no gradient flows into it; NULL is 1
- * (0 where tern_cross_entropy ignores). Once per graph. */
+/* The loss to minimise is sum(weight * per_element) / sum(weight). weight: same shape, no gradient flows into it; NULL
+ * is 1 (0 where tern_cross_entropy ignores). Once per graph. */
 TERN_API void tern_loss(tern_tensor *per_element, tern_tensor *weight);
 /* Keeps a tensor readable by name after a run; unnamed tensors may be overwritten. */
 TERN_API void tern_output(tern_tensor *x, const char *name);

@@ -29,7 +29,8 @@ void lowered_runner_create(const tern_lowered *lowered, lowered_runner *out_runn
     out_runner->data = calloc(lowered->value_count + 1u, sizeof *out_runner->data);
     for (uint32_t v = 0; v < lowered->value_count; v++) {
         out_runner->data[v] = malloc(lowered->values[v].bytes + 4);
-        memset(out_runner->data[v], lowered->values[v].storage == TERN_STORAGE_TRANSIENT ? 0xff : 0, lowered->values[v].bytes);
+        memset(out_runner->data[v], lowered->values[v].storage == TERN_STORAGE_TRANSIENT ? 0xff : 0,
+               lowered->values[v].bytes);
     }
 }
 
@@ -42,7 +43,8 @@ void lowered_runner_destroy(lowered_runner *runner)
 void *lowered_runner_leaf(lowered_runner *runner, const char *name)
 {
     for (uint32_t v = 0; v < runner->lowered->value_count; v++)
-        if (runner->lowered->values[v].storage != TERN_STORAGE_TRANSIENT && strcmp(runner->lowered->values[v].name, name) == 0)
+        if (runner->lowered->values[v].storage != TERN_STORAGE_TRANSIENT &&
+            strcmp(runner->lowered->values[v].name, name) == 0)
             return runner->data[v];
     return NULL;
 }
@@ -93,8 +95,10 @@ static void store(const machine *m, const tern_tape_insn *insn, uint32_t element
 {
     const tern_tape_access *access = &m->tape->access[insn->access];
     void *data = m->tensors[access->tensor];
-    if (m->tape->tensors[access->tensor].dtype == TERN_F32) ((float *)data)[element] = (float)m->value[insn->in[0]].f;
-    else ((uint32_t *)data)[element] = m->value[insn->in[0]].u;
+    if (m->tape->tensors[access->tensor].dtype == TERN_F32)
+        ((float *)data)[element] = (float)m->value[insn->in[0]].f;
+    else
+        ((uint32_t *)data)[element] = m->value[insn->in[0]].u;
 }
 
 static void column(const machine *m, const tern_tape_insn *insn)
@@ -130,8 +134,10 @@ static cell convert(const tern_tape_insn *insn, cell a)
 {
     cell c = a;
     if (insn->op == TERN_TAPE_BITCAST) {
-        if (insn->type == TERN_F32) c.f = as_float(a.u);
-        else if (insn->from == TERN_F32) c.u = as_bits(a.f);
+        if (insn->type == TERN_F32)
+            c.f = as_float(a.u);
+        else if (insn->from == TERN_F32)
+            c.u = as_bits(a.f);
     } else if (insn->type == TERN_F32) {
         c.f = insn->from == TERN_I32 ? (double)(int32_t)a.u : (double)a.u;
     } else if (insn->from == TERN_F32) {
@@ -202,7 +208,10 @@ static cell evaluate(const machine *m, const tern_tape_insn *insn)
     const cell c = insn->in[2] != TERN_TAPE_NONE ? m->value[insn->in[2]] : none;
     cell r = none;
     switch (insn->op) {
-    case TERN_TAPE_CONST: r.u = insn->imm; r.f = as_float(insn->imm); return r;
+    case TERN_TAPE_CONST:
+        r.u = insn->imm;
+        r.f = as_float(insn->imm);
+        return r;
     case TERN_TAPE_INDEX: r.u = element_of(m, &m->tape->access[insn->access]); return r;
     case TERN_TAPE_LOAD: return load(m, insn);
     case TERN_TAPE_ACC: r.f = m->acc; return r;
@@ -219,8 +228,10 @@ static cell evaluate(const machine *m, const tern_tape_insn *insn)
         return r;
     }
     default:
-        if (insn->type == TERN_F32) r.f = float_op(insn->op, a.f, b.f);
-        else r.u = integer_op(insn, a.u, b.u);
+        if (insn->type == TERN_F32)
+            r.f = float_op(insn->op, a.f, b.f);
+        else
+            r.u = integer_op(insn, a.u, b.u);
         return r;
     }
 }
@@ -299,7 +310,8 @@ static void run_matmul(const tern_kernel_desc *desc, const uint32_t *w, void **t
                 for (uint32_t k = 0; k < w[TERN_WORD_K]; k++) {
                     const uint32_t at = desc->a_transposed ? k * w[TERN_WORD_A_LD] + i : i * w[TERN_WORD_A_LD] + k;
                     const uint32_t bt = desc->b_transposed ? j * w[TERN_WORD_B_LD] + k : k * w[TERN_WORD_B_LD] + j;
-                    acc = (double)(float)(acc + (double)a[g * w[TERN_WORD_A_BATCH] + at] * b[g * w[TERN_WORD_B_BATCH] + bt]);
+                    acc = (double)(float)(acc +
+                                          (double)a[g * w[TERN_WORD_A_BATCH] + at] * b[g * w[TERN_WORD_B_BATCH] + bt]);
                 }
                 epilogue(m, g, i, j, acc);
             }
@@ -321,7 +333,8 @@ static void run_scatter(const tern_kernel_desc *desc, const uint32_t *w, void **
 }
 
 /* Score of query (b, t, h) with key s, scaled. */
-static double score(const uint32_t *w, uint32_t dim, const float *q, const float *k, uint32_t b, uint32_t h, uint32_t t, uint32_t s)
+static double score(const uint32_t *w, uint32_t dim, const float *q, const float *k, uint32_t b, uint32_t h, uint32_t t,
+                    uint32_t s)
 {
     float scale;
     memcpy(&scale, &w[TERN_WORD_SCALE], 4);
@@ -343,14 +356,16 @@ static void attention_row(const tern_kernel_desc *desc, const uint32_t *w, void 
     for (uint32_t d = 0; d < dim; d++) {
         double o = 0;
         for (uint32_t s = 0; s < last; s++)
-            o += exp(score(w, dim, x[0], x[1], b, h, t, s) - max) * v[b * w[TERN_WORD_V_B] + s * w[TERN_WORD_V_T] + h * w[TERN_WORD_V_H] + d];
+            o += exp(score(w, dim, x[0], x[1], b, h, t, s) - max) *
+                 v[b * w[TERN_WORD_V_B] + s * w[TERN_WORD_V_T] + h * w[TERN_WORD_V_H] + d];
         ((float *)x[3])[row * dim + d] = (float)(o / sum);
     }
     ((float *)x[4])[row] = (float)(max + log(sum));
 }
 
 /* p (do . v - delta) scale, the derivative by the raw score; *out_p = p. */
-static double score_gradient(const tern_kernel_desc *desc, const uint32_t *w, void **x, uint32_t b, uint32_t h, uint32_t t, uint32_t s, double *out_p)
+static double score_gradient(const tern_kernel_desc *desc, const uint32_t *w, void **x, uint32_t b, uint32_t h,
+                             uint32_t t, uint32_t s, double *out_p)
 {
     const uint32_t heads = w[TERN_WORD_H], tq = w[TERN_WORD_TQ], dim = desc->head_dim, row = (b * tq + t) * heads + h;
     const float *v = x[2], *dout = x[3], *lse = x[4], *delta = x[5];
@@ -368,15 +383,18 @@ static void attention_gradient(const tern_kernel_desc *desc, const uint32_t *w, 
     const uint32_t heads = w[TERN_WORD_H], tq = w[TERN_WORD_TQ], tk = w[TERN_WORD_TK], dim = desc->head_dim;
     const int wants_q = desc->kind == TERN_KERNEL_ATTENTION_DQ;
     const float *q = x[0], *k = x[1], *dout = x[3];
-    double *first = calloc((size_t)(wants_q ? tq : tk) * dim, sizeof *first), *second = calloc((size_t)tk * dim, sizeof *second);
+    double *first = calloc((size_t)(wants_q ? tq : tk) * dim, sizeof *first),
+           *second = calloc((size_t)tk * dim, sizeof *second);
     for (uint32_t t = 0; t < tq; t++)
         for (uint32_t s = 0; s < (desc->causal ? t + 1 : tk); s++) {
             double p, ds = score_gradient(desc, w, x, b, h, t, s, &p);
             for (uint32_t d = 0; d < dim; d++) {
                 if (wants_q) {
-                    first[t * dim + d] += ds * k[b * w[TERN_WORD_K_B] + s * w[TERN_WORD_K_T] + h * w[TERN_WORD_K_H] + d];
+                    first[t * dim + d] +=
+                        ds * k[b * w[TERN_WORD_K_B] + s * w[TERN_WORD_K_T] + h * w[TERN_WORD_K_H] + d];
                 } else {
-                    first[s * dim + d] += ds * q[b * w[TERN_WORD_Q_B] + t * w[TERN_WORD_Q_T] + h * w[TERN_WORD_Q_H] + d];
+                    first[s * dim + d] +=
+                        ds * q[b * w[TERN_WORD_Q_B] + t * w[TERN_WORD_Q_T] + h * w[TERN_WORD_Q_H] + d];
                     second[s * dim + d] += p * dout[((b * tq + t) * heads + h) * dim + d];
                 }
             }
@@ -396,7 +414,8 @@ static void run_attention(const tern_kernel_desc *desc, const uint32_t *w, void 
     for (uint32_t b = 0; b < w[TERN_WORD_B]; b++)
         for (uint32_t h = 0; h < w[TERN_WORD_H]; h++) {
             if (desc->kind != TERN_KERNEL_ATTENTION) attention_gradient(desc, w, x, b, h);
-            for (uint32_t t = 0; desc->kind == TERN_KERNEL_ATTENTION && t < w[TERN_WORD_TQ]; t++) attention_row(desc, w, x, b, h, t);
+            for (uint32_t t = 0; desc->kind == TERN_KERNEL_ATTENTION && t < w[TERN_WORD_TQ]; t++)
+                attention_row(desc, w, x, b, h, t);
         }
 }
 

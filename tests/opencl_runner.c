@@ -14,10 +14,10 @@
 #define SYMBOLS(X)                                                                                                     \
     X(clGetPlatformIDs)                                                                                                \
     X(clGetDeviceIDs)                                                                                                  \
-    X(clCreateContext) X(clReleaseContext) X(clCreateCommandQueue) X(clReleaseCommandQueue) X(clCreateBuffer)          \
-        X(clReleaseMemObject) X(clCreateProgramWithSource) X(clBuildProgram) X(clGetProgramBuildInfo)                  \
-            X(clReleaseProgram) X(clCreateKernel) X(clReleaseKernel) X(clSetKernelArg) X(clEnqueueNDRangeKernel)       \
-                X(clEnqueueReadBuffer) X(clFinish)
+    X(clCreateContext)                                                                                                 \
+    X(clReleaseContext) X(clCreateCommandQueue) X(clReleaseCommandQueue) X(clCreateBuffer) X(clReleaseMemObject)       \
+        X(clCreateProgramWithSource) X(clBuildProgram) X(clGetProgramBuildInfo) X(clReleaseProgram) X(clCreateKernel)  \
+            X(clReleaseKernel) X(clSetKernelArg) X(clEnqueueNDRangeKernel) X(clEnqueueReadBuffer) X(clFinish)
 
 /* Programs by kernel key: many sizes run through one kernel. */
 static struct {
@@ -102,7 +102,8 @@ static cl_mem guarded_buffer(const runner_argument *argument, cl_int *out_error)
     if (bytes == NULL) return NULL;
     memcpy(bytes, argument->data, argument->bytes);
     memset(bytes + argument->bytes, GUARD_VALUE, GUARD_BYTES);
-    cl_mem buffer = cl.clCreateBuffer(cl.context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, argument->bytes + GUARD_BYTES, bytes, out_error);
+    cl_mem buffer = cl.clCreateBuffer(cl.context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR,
+                                      argument->bytes + GUARD_BYTES, bytes, out_error);
     free(bytes);
     return buffer;
 }
@@ -110,7 +111,9 @@ static cl_mem guarded_buffer(const runner_argument *argument, cl_int *out_error)
 static bool guard_holds(cl_mem buffer, const runner_argument *argument)
 {
     unsigned char guard[GUARD_BYTES];
-    if (cl.clEnqueueReadBuffer(cl.queue, buffer, CL_TRUE, argument->bytes, GUARD_BYTES, guard, 0, NULL, NULL) != CL_SUCCESS) return false;
+    if (cl.clEnqueueReadBuffer(cl.queue, buffer, CL_TRUE, argument->bytes, GUARD_BYTES, guard, 0, NULL, NULL) !=
+        CL_SUCCESS)
+        return false;
     for (uint32_t i = 0; i < GUARD_BYTES; i++) {
         if (guard[i] == GUARD_VALUE) continue;
         fprintf(stderr, "the kernel wrote %u bytes behind an argument of %zu bytes\n", i, argument->bytes);

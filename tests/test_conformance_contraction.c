@@ -322,11 +322,10 @@ static void close_or_fail(const attention *s, const char *what, const float *val
 }
 
 /* Few (D, causal) pairs, since each is a kernel to compile; many lengths, which are not. */
-static const attention attentions[] = {{1, 1, 1, 1, 24, false, false},   {2, 3, 70, 70, 36, true, false},
-                                         {1, 2, 65, 31, 24, false, false},
-                                       {2, 2, 31, 70, 24, false, true},  {2, 3, 33, 33, 64, true, false},
-                                       {1, 4, 130, 130, 64, true, true}, {1, 1, 257, 257, 64, true, false},
-                                       {1, 2, 40, 40, 256, true, true}};
+static const attention attentions[] = {{1, 1, 1, 1, 24, false, false},    {2, 3, 70, 70, 36, true, false},
+                                       {1, 2, 65, 31, 24, false, false},  {2, 2, 31, 70, 24, false, true},
+                                       {2, 3, 33, 33, 64, true, false},   {1, 4, 130, 130, 64, true, true},
+                                       {1, 1, 257, 257, 64, true, false}, {1, 2, 40, 40, 256, true, true}};
 
 static void attention_forward(const conformance *c)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_long_loops.c - sums longer than the 65,535 loop turns after which lavapipe leaves every loop without a word.
  *
- * Each graph against the reference, on every backend that is there: a row, a matmul's inner extent, a vocabulary, column sums of wide
- * rows. And the refusal where no form of a kernel stays below the limit. */
+ * Each graph against the reference, on every backend that is there: a row, a matmul's inner extent, a vocabulary,
+ * column sums of wide rows. And the refusal where no form of a kernel stays below the limit. */
 #include "core/plan/session.h"
 #include "tests/evaluate.h"
 
@@ -36,7 +36,8 @@ static void compare(const char *backend, const tern_graph *graph)
     TEST_OK(tern_session_create(device, graph, NULL, &session));
     TEST_OK(tern_reference_create(graph, &reference));
     for (uint32_t i = 0; i < graph->node_count; i++)
-        if (graph->nodes[i]->op == TERN_OP_INPUT || graph->nodes[i]->op == TERN_OP_PARAMETER) fill(session, reference, graph->nodes[i]);
+        if (graph->nodes[i]->op == TERN_OP_INPUT || graph->nodes[i]->op == TERN_OP_PARAMETER)
+            fill(session, reference, graph->nodes[i]);
     TEST_OK(tern_session_run(session));
     TEST_OK(tern_reference_run(reference));
     for (uint32_t o = 0; o < graph->output_count; o++) {
@@ -89,7 +90,8 @@ static void test_large_vocabulary(void **state)
 {
     (void)state;
     tern_graph *graph = new_graph();
-    tern_tensor *x = tern_input_2d(graph, "x", TERN_F32, 2, 65537), *labels = tern_input_1d(graph, "labels", TERN_I32, 2);
+    tern_tensor *x = tern_input_2d(graph, "x", TERN_F32, 2, 65537),
+                *labels = tern_input_1d(graph, "labels", TERN_I32, 2);
     tern_output(tern_cross_entropy(x, labels, -1), "loss");
     compare_everywhere(graph);
 }
@@ -100,8 +102,10 @@ static void test_column_sums_of_wide_rows(void **state)
     (void)state;
     tern_graph *graph = new_graph();
     const int64_t width = 768;
-    tern_tensor *x = tern_input_2d(graph, "x", TERN_F32, 130, width), *dy = tern_input_2d(graph, "dy", TERN_F32, 130, width);
-    tern_tensor *weight = tern_parameter(graph, "weight", 1, &width, TERN_INIT_ONES, 0), *bias = tern_parameter(graph, "bias", 1, &width, TERN_INIT_ZEROS, 0);
+    tern_tensor *x = tern_input_2d(graph, "x", TERN_F32, 130, width),
+                *dy = tern_input_2d(graph, "dy", TERN_F32, 130, width);
+    tern_tensor *weight = tern_parameter(graph, "weight", 1, &width, TERN_INIT_ONES, 0),
+                *bias = tern_parameter(graph, "bias", 1, &width, TERN_INIT_ZEROS, 0);
     tern_tensor *in[3] = {x, weight, bias}, *gradients[3];
     TEST_OK(tern_backward_to(graph, tern_layer_norm(x, weight, bias, 1e-5), dy, in, 3, gradients));
     tern_output(gradients[0], "dx");
@@ -132,10 +136,8 @@ static void test_too_long_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_long_rows),
-        cmocka_unit_test(test_long_matmul),
-        cmocka_unit_test(test_large_vocabulary),
-        cmocka_unit_test(test_column_sums_of_wide_rows),
+        cmocka_unit_test(test_long_rows),           cmocka_unit_test(test_long_matmul),
+        cmocka_unit_test(test_large_vocabulary),    cmocka_unit_test(test_column_sums_of_wide_rows),
         cmocka_unit_test(test_too_long_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

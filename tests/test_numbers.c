@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_numbers.c - what is promised in counts: launches, submissions, pipelines, arena, and no growth over a thousand steps.
+/* test_numbers.c - what is promised in counts: launches, submissions, pipelines, arena, and no growth over a thousand
+ * steps.
  *
  * GPT-2 124M at 4 x 1024 is planned only, on a card that exists on paper; nothing of it runs. */
 #include "core/kernel/trace.h"
@@ -26,11 +27,12 @@ static tern_setup *plan_gpt2(tern_device *device, uint32_t layers, double dropou
     model->dropout = dropout;
     tern_limits limits;
     TEST_OK(tern_limits_load("rtx-4090", &limits));
-    const tern_setup_options options = {.model = {build, model},
-                                        .batch = 4,
-                                        .adamw = {0.9, 0.95, 1e-8, 0.1, 1},
-                                        .evaluate = true,
-                                        .plan = {.submit_seconds = limits.submit_seconds, .flops = limits.flops, .bytes_per_s = limits.bytes_per_s}};
+    const tern_setup_options options = {
+        .model = {build, model},
+        .batch = 4,
+        .adamw = {0.9, 0.95, 1e-8, 0.1, 1},
+        .evaluate = true,
+        .plan = {.submit_seconds = limits.submit_seconds, .flops = limits.flops, .bytes_per_s = limits.bytes_per_s}};
     TEST_OK(tern_setup_create(device, &options, &setup));
     return setup;
 }
@@ -59,15 +61,20 @@ static void check_gpt2(double dropout)
     tern_setup *few = plan_gpt2(device, 10, dropout, &model), *all = plan_gpt2(device, 0, dropout, &model);
     const tern_program *programs = all->programs;
     const uint32_t blocks = model.layers - 10;
-    const uint32_t per_block = (programs[TERN_PROGRAM_MICRO].lowered->launch_count - few->programs[TERN_PROGRAM_MICRO].lowered->launch_count) / blocks;
-    const uint32_t pipelines = count_pipelines(all), micro = programs[TERN_PROGRAM_MICRO].plan->cut_count + 1, update = programs[TERN_PROGRAM_UPDATE].plan->cut_count + 1;
-    print_message("dropout %g: %u launches per block, %u + %u submissions, %u pipelines\n", dropout, per_block, micro, update, pipelines);
+    const uint32_t per_block =
+        (programs[TERN_PROGRAM_MICRO].lowered->launch_count - few->programs[TERN_PROGRAM_MICRO].lowered->launch_count) /
+        blocks;
+    const uint32_t pipelines = count_pipelines(all), micro = programs[TERN_PROGRAM_MICRO].plan->cut_count + 1,
+                   update = programs[TERN_PROGRAM_UPDATE].plan->cut_count + 1;
+    print_message("dropout %g: %u launches per block, %u + %u submissions, %u pipelines\n", dropout, per_block, micro,
+                  update, pipelines);
     assert_true(per_block > 10 && per_block <= BLOCK_LAUNCHES);
     assert_true(pipelines <= PIPELINES);
     assert_true(micro <= MICRO_SUBMISSIONS && update <= UPDATE_SUBMISSIONS);
     for (int p = 0; p < TERN_PROGRAM_COUNT; p++) {
         const tern_plan *plan = programs[p].plan;
-        print_message("  %s: arena %.1f MiB, live peak %.1f MiB\n", tern_program_names[p], (double)plan->arena_bytes / 1048576, (double)plan->live_peak_bytes / 1048576);
+        print_message("  %s: arena %.1f MiB, live peak %.1f MiB\n", tern_program_names[p],
+                      (double)plan->arena_bytes / 1048576, (double)plan->live_peak_bytes / 1048576);
         assert_true((double)plan->arena_bytes <= 1.05 * (double)plan->live_peak_bytes);
         TEST_OK(tern_plan_verify(plan));
     }
@@ -88,7 +95,8 @@ static void test_gpt2_with_dropout(void **state)
     check_gpt2(0.1);
 }
 
-/* Segments of the slab are updated by at most 6 launches each, the optimizer holds no scratch of the size of the model. */
+/* Segments of the slab are updated by at most 6 launches each, the optimizer holds no scratch of the size of the model.
+ */
 static void test_update_is_small(void **state)
 {
     (void)state;
@@ -97,8 +105,8 @@ static void test_update_is_small(void **state)
     TEST_OK(tern_device_open_paper("rtx-4090", &device));
     tern_setup *setup = plan_gpt2(device, 0, 0, &model);
     const tern_program *update = &setup->programs[TERN_PROGRAM_UPDATE];
-    print_message("update: %u launches for %u segments, %.1f MiB of scratch\n", update->lowered->launch_count, setup->layout->segment_count,
-                  (double)update->plan->arena_bytes / 1048576);
+    print_message("update: %u launches for %u segments, %.1f MiB of scratch\n", update->lowered->launch_count,
+                  setup->layout->segment_count, (double)update->plan->arena_bytes / 1048576);
     assert_true(update->lowered->launch_count <= 6 * setup->layout->segment_count + 4);
     assert_true(update->plan->arena_bytes < 8u << 20);
     tern_setup_destroy(setup);
@@ -130,11 +138,13 @@ static void no_growth(const char *backend)
     test_run run;
     test_run_start(&run, backend, 1, &test_tiny);
     run_steps(&run, 100);
-    const uint64_t device_before = run.device->backend->allocated_bytes(run.device->handle), host_before = resident_bytes();
+    const uint64_t device_before = run.device->backend->allocated_bytes(run.device->handle),
+                   host_before = resident_bytes();
     run_steps(&run, 1000);
     assert_int_equal(run.device->backend->allocated_bytes(run.device->handle), device_before);
     const uint64_t host_after = resident_bytes();
-    print_message("%s: host grew by %lld KiB over 1000 steps\n", backend, ((long long)host_after - (long long)host_before) / 1024);
+    print_message("%s: host grew by %lld KiB over 1000 steps\n", backend,
+                  ((long long)host_after - (long long)host_before) / 1024);
     assert_true(host_after <= host_before + (2u << 20));
     test_run_stop(&run);
 }

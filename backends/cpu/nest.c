@@ -12,9 +12,10 @@
 #include "backends/cpu/nest.h"
 
 #define TILE_ELEMENTS 16384u /* 64 KiB of f32 per operand: a tile's operands stay in the second cache */
-#define LANE_ELEMENTS 4096u  /* rows side by side: lines fetched for one inner index must still be there for the next  \
-                              */
-#define SHORT_ROW 64u        /* below, a row does not fill enough vectors to pay for its instructions */
+#define LANE_ELEMENTS                                                                                                  \
+    4096u             /* rows side by side: lines fetched for one inner index must still be there for the next         \
+                       */
+#define SHORT_ROW 64u /* below, a row does not fill enough vectors to pay for its instructions */
 
 /* Unsigned words wrap (tape.h), so a stride is the signed number of the same 32 bits. */
 static int64_t stride_value(tern_tape_stride stride, const uint32_t *extents)

@@ -15,8 +15,9 @@
 
 struct tern_cpu_pool;
 
-#define TERN_BLOCK_MAX 2048u /* elements per vector loop: 8 KiB per live value, so that a few stay in the first cache  \
-                              */
+#define TERN_BLOCK_MAX                                                                                                 \
+    2048u /* elements per vector loop: 8 KiB per live value, so that a few stay in the first cache                     \
+           */
 
 typedef struct tern_cpu_mask {
     int64_t coef[TERN_TAPE_DIMS], offset, lo, hi;

@@ -151,8 +151,9 @@ static bool is_transposed(const tern_tensor *x)
     return x->op == TERN_OP_PERMUTE && x->at.permute.axes[x->rank - 1] == x->rank - 2;
 }
 
-/* left^T right for an operand of a matmul. If the operand is a transposed view, the product is formed transposed, so that undoing the view
- * gives the product as it is stored: the weight gradient of x W^T is written (or accumulated) in W's own layout. */
+/* left^T right for an operand of a matmul. If the operand is a transposed view, the product is formed transposed, so
+ * that undoing the view gives the product as it is stored: the weight gradient of x W^T is written (or accumulated) in
+ * W's own layout. */
 static tern_tensor *product_for(const tern_tensor *operand, tern_tensor *left, tern_tensor *right)
 {
     if (is_transposed(operand)) return tern_transpose(tern_matmul_3d(tern_transpose(right, 1, 2), left), 1, 2);

@@ -17,7 +17,14 @@ typedef enum tern_op {
     TERN_OP_COUNT
 } tern_op;
 
-typedef enum tern_op_kind { TERN_KIND_LEAF, TERN_KIND_VIEW, TERN_KIND_MAP, TERN_KIND_REDUCE, TERN_KIND_CONTRACTION, TERN_KIND_EFFECT } tern_op_kind;
+typedef enum tern_op_kind {
+    TERN_KIND_LEAF,
+    TERN_KIND_VIEW,
+    TERN_KIND_MAP,
+    TERN_KIND_REDUCE,
+    TERN_KIND_CONTRACTION,
+    TERN_KIND_EFFECT
+} tern_op_kind;
 
 typedef struct tern_op_info {
     const char *name;
@@ -42,39 +49,74 @@ struct tern_tensor {
     int64_t shape[TERN_MAX_RANK];
     int32_t in_count;
     tern_tensor *in[TERN_MAX_INPUTS];
-    bool needs_gradient;  /* a trainable parameter is below it */
-    char *label;          /* never NULL: the user's, or "op#id" */
-    tern_tensor *weight;  /* loss weights that come with it (cross-entropy's ignore index), or NULL */
+    bool needs_gradient; /* a trainable parameter is below it */
+    char *label;         /* never NULL: the user's, or "op#id" */
+    tern_tensor *weight; /* loss weights that come with it (cross-entropy's ignore index), or NULL */
     union {
-        struct { int32_t init; double scale; bool trainable; } parameter;
-        struct { tern_tensor *sort_of; int32_t part; int64_t rows; } input; /* role, see tern_input_sort */
-        struct { uint32_t bits; } constant;
-        struct { int32_t axis; } index;
-        struct { uint32_t axes; } reduce;
-        struct { int32_t axes[TERN_MAX_RANK]; } permute;
-        struct { int64_t starts[TERN_MAX_RANK]; } slice;
-        struct { int64_t before[TERN_MAX_RANK]; int64_t after[TERN_MAX_RANK]; } pad;
-        struct { uint32_t label_hash; uint32_t per_example; /* elements / shape[0] */ } random;
-        struct { float scale; bool causal; } attention; /* ATTENTION, _DQ, _DKV */
-        struct { int64_t rows; } scatter;
-        struct { int64_t rows; } columns; /* COLUMN_SUMS: a is (rows, ...) flattened; R is (ceil(rows / 64), ...) */
+        struct {
+            int32_t init;
+            double scale;
+            bool trainable;
+        } parameter;
+        struct {
+            tern_tensor *sort_of;
+            int32_t part;
+            int64_t rows;
+        } input; /* role, see tern_input_sort */
+        struct {
+            uint32_t bits;
+        } constant;
+        struct {
+            int32_t axis;
+        } index;
+        struct {
+            uint32_t axes;
+        } reduce;
+        struct {
+            int32_t axes[TERN_MAX_RANK];
+        } permute;
+        struct {
+            int64_t starts[TERN_MAX_RANK];
+        } slice;
+        struct {
+            int64_t before[TERN_MAX_RANK];
+            int64_t after[TERN_MAX_RANK];
+        } pad;
+        struct {
+            uint32_t label_hash;
+            uint32_t per_example; /* elements / shape[0] */
+        } random;
+        struct {
+            float scale;
+            bool causal;
+        } attention; /* ATTENTION, _DQ, _DKV */
+        struct {
+            int64_t rows;
+        } scatter;
+        struct {
+            int64_t rows;
+        } columns; /* COLUMN_SUMS: a is (rows, ...) flattened; R is (ceil(rows / 64), ...) */
     } at;
 };
 
 struct tern_graph {
     tern_tensor **nodes;
     uint32_t node_count, node_capacity;
-    tern_status status;       /* first error, sticky */
+    tern_status status; /* first error, sticky */
     char message[512];
     tern_pass pass;           /* given to new nodes */
     bool training;            /* dropout acts; true unless set otherwise before building */
     tern_tensor *loss;        /* per element, from tern_loss */
     tern_tensor *loss_weight; /* same shape, or NULL for 1 */
-    struct { tern_tensor *tensor; char *name; } *outputs;
+    struct {
+        tern_tensor *tensor;
+        char *name;
+    } * outputs;
     uint32_t output_count, output_capacity;
-    tern_tensor *inert;       /* what ops return after an error; not in nodes */
+    tern_tensor *inert;              /* what ops return after an error; not in nodes */
     struct tern_graph_chunk *chunks; /* arena: nodes and labels live until the graph dies */
-    size_t memory_bytes, memory_limit_bytes; /* taken so far; refuse to take more (0: no limit), which tests use as well */
+    size_t memory_bytes,
+        memory_limit_bytes; /* taken so far; refuse to take more (0: no limit), which tests use as well */
 };
 
 /* The control block: the one u32 input named TERN_CONTROL_NAME with TERN_CONTROL_WORDS elements, made on first use. */

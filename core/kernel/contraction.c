@@ -65,15 +65,23 @@ static void add_operand(resolver *r, const walked *from, uint32_t mode)
 {
     int64_t low, high;
     tern_access_range(&from->space, &from->element, &low, &high);
-    r->out->operands[r->out->operand_count++] = (tern_contraction_operand){
-        .storage = tern_storage_of(from->base), .offset = from->element.offset, .low = low, .high = high + 1, .mode = mode, .dtype = from->base->dtype};
+    r->out->operands[r->out->operand_count++] = (tern_contraction_operand){.storage = tern_storage_of(from->base),
+                                                                           .offset = from->element.offset,
+                                                                           .low = low,
+                                                                           .high = high + 1,
+                                                                           .mode = mode,
+                                                                           .dtype = from->base->dtype};
 }
 
 /* An output of count elements; node NULL: scratch. */
 static void add_output(resolver *r, const tern_tensor *node, int64_t count)
 {
-    r->out->operands[r->out->operand_count++] = (tern_contraction_operand){
-        .storage = node, .high = count, .scratch_bytes = (uint64_t)count * sizeof(float), .mode = TERN_ACCESS_WRITE, .dtype = TERN_F32};
+    r->out->operands[r->out->operand_count++] =
+        (tern_contraction_operand){.storage = node,
+                                   .high = count,
+                                   .scratch_bytes = (uint64_t)count * sizeof(float),
+                                   .mode = TERN_ACCESS_WRITE,
+                                   .dtype = TERN_F32};
 }
 
 /* An operand that the template takes row-major only. */

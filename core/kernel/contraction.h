@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* contraction.h - a contraction node as a template call: operands through their views, words, flags.
  *
- * Operands keep their views when the template can walk them by strides (transposes, slices of a packed qkv); otherwise `need`
- * names what has to be stored first. */
+ * Operands keep their views when the template can walk them by strides (transposes, slices of a packed qkv); otherwise
+ * `need` names what has to be stored first. */
 #ifndef TERN_KERNEL_CONTRACTION_H
 #define TERN_KERNEL_CONTRACTION_H
 

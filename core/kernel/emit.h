@@ -24,8 +24,8 @@ typedef struct tern_emitted {
 /* Words that the kernel kind of this trace has of its own, given the number of dims. */
 uint32_t tern_emit_own_words(const tern_trace *trace, uint32_t dim_count);
 
-/* Simplifies the space (drops extents of 1, merges dims that always step together; an epilogue keeps its three), assigns
- * phases and arguments. REJECT when dims, tensors (at most `tensor_limit`) or phases exceed the tape's. */
+/* Simplifies the space (drops extents of 1, merges dims that always step together; an epilogue keeps its three),
+ * assigns phases and arguments. REJECT when dims, tensors (at most `tensor_limit`) or phases exceed the tape's. */
 tern_trace_result tern_emit(const tern_trace *trace, uint32_t tensor_limit, tern_emitted *out_emitted);
 void tern_emitted_finish(tern_emitted *emitted);
 

@@ -11,9 +11,10 @@
 
 #define CANDIDATES 12 /* groups looked at, latest first */
 #define SMALL_ELEMENTS                                                                                                 \
-    (256 * 1024)            /* below this two kernels are merged even when they share no input: the launch costs more */
-#define ONE_ROW_LIMIT 16384 /* a reduction to one value longer than this is not repeated inside an elementwise kernel  \
-                             */
+    (256 * 1024) /* below this two kernels are merged even when they share no input: the launch costs more */
+#define ONE_ROW_LIMIT                                                                                                  \
+    16384 /* a reduction to one value longer than this is not repeated inside an elementwise kernel                    \
+           */
 
 /* ---------------------------------------------------------------------- frames */
 

@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuse_order.c - an execution order of stored values and contractions.
  *
- * reads[p]: every node that p's definition touches, ending at stored values, contractions and leaves. Order edges: what p reads and is
- * computed comes first; whoever reads a tensor's old version comes before the ASSIGN that replaces it. */
+ * reads[p]: every node that p's definition touches, ending at stored values, contractions and leaves. Order edges: what
+ * p reads and is computed comes first; whoever reads a tensor's old version comes before the ASSIGN that replaces it.
+ */
 #include "core/kernel/fuse.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static size_t bit_words(const tern_fuser *fuser)
-{
-    return fuser->graph->node_count / 64u + 1u;
-}
+static size_t bit_words(const tern_fuser *fuser) { return fuser->graph->node_count / 64u + 1u; }
 
 /* Marks what lies below x, x included. */
 static void mark(const tern_fuser *fuser, uint64_t *reads, const tern_tensor *x)
@@ -62,11 +60,13 @@ static tern_status order_cycle(const tern_fuser *fuser, const uint32_t *points, 
 {
     const char *label = "?";
     for (uint32_t p = 0; p < count; p++)
-        if (waiting[p] > 0 && fuser->graph->nodes[points[p]]->op == TERN_OP_ASSIGN) label = fuser->graph->nodes[points[p]]->in[0]->label;
-    return tern_error(TERN_ERROR_INVALID,
-                      "\"%s\" is assigned, but something needs both its old value and its new one; copy the old value through "
-                      "another state first",
-                      label);
+        if (waiting[p] > 0 && fuser->graph->nodes[points[p]]->op == TERN_OP_ASSIGN)
+            label = fuser->graph->nodes[points[p]]->in[0]->label;
+    return tern_error(
+        TERN_ERROR_INVALID,
+        "\"%s\" is assigned, but something needs both its old value and its new one; copy the old value through "
+        "another state first",
+        label);
 }
 
 /* Kahn's algorithm; among the ready ones the lowest id, so that the order follows the model's text. */

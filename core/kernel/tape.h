@@ -15,11 +15,12 @@
  * Softmax is three phases (max, sum of exp, store), layer norm backward three.
  *
  * Column sums: a COLUMN store adds a body value over all rows of one chunk. Rows are cut into chunks of `chunk_rows`;
- * the tensor's element (chunk, inner) receives the sum over the chunk's rows in row order. A later tape combines the chunks.
+ * the tensor's element (chunk, inner) receives the sum over the chunk's rows in row order. A later tape combines the
+ * chunks.
  *
- * Extents are run-time values (words 0 .. dim_count - 1 of the dispatch); the labels of random numbers follow the other words, so that
- * every layer's dropout is one pipeline. Strides are baked as coef * product of some
- * extents, so that one pipeline serves every size. All index arithmetic is u32 and wraps.
+ * Extents are run-time values (words 0 .. dim_count - 1 of the dispatch); the labels of random numbers follow the other
+ * words, so that every layer's dropout is one pipeline. Strides are baked as coef * product of some extents, so that
+ * one pipeline serves every size. All index arithmetic is u32 and wraps.
  *
  * Used as a contraction's EPILOGUE the same form has dims (batch, m, n), outer_count 0, one body, and the value ACC.
  * Invariant: instruction i defines value i; operands are smaller; a body value is used only in bodies of its own phase;
@@ -49,7 +50,8 @@ typedef struct tern_tape_mask {
     int32_t offset, lo, hi;
 } tern_tape_mask;
 
-/* Element index = offset + sum over d of index[d] * stride[d] (+ value[indirect] * indirect_stride for LOADs with an operand). */
+/* Element index = offset + sum over d of index[d] * stride[d] (+ value[indirect] * indirect_stride for LOADs with an
+ * operand). */
 typedef struct tern_tape_access {
     uint32_t tensor; /* argument number; unused by INDEX */
     int32_t offset;  /* elements, literal; may be negative where masks guard it */
@@ -59,13 +61,14 @@ typedef struct tern_tape_access {
     tern_tape_mask mask[TERN_TAPE_MASKS];
 } tern_tape_access;
 
-/* TAPE(NAME, operands, "meaning"). T: the instruction's type (f32, i32, u32). f32 arithmetic is never contracted to fma. */
+/* TAPE(NAME, operands, "meaning"). T: the instruction's type (f32, i32, u32). f32 arithmetic is never contracted to
+ * fma. */
 #define TERN_TAPE_OPS(TAPE)                                                                                            \
     TAPE(CONST, 0, "the bits `imm`")                                                                                   \
     TAPE(INDEX, 0, "u32: access's affine expression of the loop indices")                                              \
-    TAPE(LOAD, 1, "element of access's tensor, converted to T; operand 0 (or NONE): u32 indirect index")                \
+    TAPE(LOAD, 1, "element of access's tensor, converted to T; operand 0 (or NONE): u32 indirect index")               \
     TAPE(ACC, 0, "epilogue only: the contraction's f32 result at (batch, m, n)")                                       \
-    TAPE(STORE, 1, "operand 0 to access's tensor (converted to its dtype); head: once per outer; no value")             \
+    TAPE(STORE, 1, "operand 0 to access's tensor (converted to its dtype); head: once per outer; no value")            \
     TAPE(COLUMN, 1, "column sum of operand 0 into (chunk, inner); body only; no value")                                \
     TAPE(REDUCE_SUM, 1, "f32 sum of a body value over inner; a head value of later phases")                            \
     TAPE(REDUCE_MAX, 1, "f32 maximum, NaN if any is NaN; starts at -inf")                                              \
@@ -104,11 +107,11 @@ typedef enum tern_tape_op {
 #define TAPE(name, operands, meaning) TERN_TAPE_##name,
     TERN_TAPE_OPS(TAPE)
 #undef TAPE
-    TERN_TAPE_OP_COUNT
+        TERN_TAPE_OP_COUNT
 } tern_tape_op;
 
 typedef struct tern_tape_insn {
-    uint16_t op;     /* tern_tape_op */
+    uint16_t op; /* tern_tape_op */
     uint8_t phase;
     uint8_t body;    /* 0: head, 1: body */
     uint8_t type;    /* TERN_F32, TERN_I32 or TERN_U32: the value's type in registers */

@@ -43,10 +43,13 @@ static uint64_t attention_turns(const tern_kernel_desc *desc, const uint32_t *wo
     const tern_variant *v = &desc->variant;
     const uint32_t length = words[desc->kind == TERN_KERNEL_ATTENTION_DKV ? TERN_WORD_TQ : TERN_WORD_TK];
     const uint32_t tile_k = v->tile_k ? v->tile_k : 1;
-    const uint64_t tiles = ((uint64_t)length + v->tile_n - 1) / v->tile_n, chunks = (desc->head_dim + tile_k - 1) / tile_k;
-    const uint64_t stage_m = (uint64_t)v->tile_m * tile_k / v->group[0], stage_n = (uint64_t)v->tile_n * tile_k / v->group[0];
+    const uint64_t tiles = ((uint64_t)length + v->tile_n - 1) / v->tile_n,
+                   chunks = (desc->head_dim + tile_k - 1) / tile_k;
+    const uint64_t stage_m = (uint64_t)v->tile_m * tile_k / v->group[0],
+                   stage_n = (uint64_t)v->tile_n * tile_k / v->group[0];
     const uint64_t products = desc->kind == TERN_KERNEL_ATTENTION ? 1 : 2; /* of the kind row times row */
-    return tiles * (products * chunks * (stage_m + stage_n + tile_k) + products * chunks * (stage_n + v->tile_n) + v->thread_m * v->tile_n);
+    return tiles * (products * chunks * (stage_m + stage_n + tile_k) + products * chunks * (stage_n + v->tile_n) +
+                    v->thread_m * v->tile_n);
 }
 
 uint64_t tern_variant_turns(const tern_kernel_desc *desc, const uint32_t *words)

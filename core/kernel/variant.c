@@ -12,7 +12,8 @@
  *
  *     loops          no form whose loops a device with max_loop_turns would stop
  *
- * Invariant: a chosen variant fits max_group_size, shared_bytes and max_loop_turns, its tiles divide, and its groups fit max_groups. */
+ * Invariant: a chosen variant fits max_group_size, shared_bytes and max_loop_turns, its tiles divide, and its groups
+ * fit max_groups. */
 #include <stdio.h>
 
 #include "core/base/status.h"
@@ -276,10 +277,11 @@ static tern_status check_variant(const tern_kernel_desc *desc, const tern_device
 {
     const tern_variant *v = &desc->variant;
     if (turns_too_often(desc, info, words))
-        return tern_error(TERN_ERROR_UNSUPPORTED,
-                          "kernel \"%s\" loops about %llu times in one thread; device \"%s\" stops loops after %u without an "
-                          "error; use smaller sizes or another device",
-                          desc->label, (unsigned long long)tern_variant_turns(desc, words), info->name, info->max_loop_turns);
+        return tern_error(
+            TERN_ERROR_UNSUPPORTED,
+            "kernel \"%s\" loops about %llu times in one thread; device \"%s\" stops loops after %u without an "
+            "error; use smaller sizes or another device",
+            desc->label, (unsigned long long)tern_variant_turns(desc, words), info->name, info->max_loop_turns);
     if (v->group[0] * v->group[1] * v->group[2] > info->max_group_size)
         return tern_error(TERN_ERROR_UNSUPPORTED, "variant %s needs %u threads in a group; device \"%s\" allows %u",
                           v->name, v->group[0] * v->group[1] * v->group[2], info->name, info->max_group_size);

@@ -74,10 +74,11 @@ tern_status tern_gpt2_check(const tern_gpt2_options *options)
     const uint64_t widest = options->vocab > 4 * options->width ? options->vocab : 4 * options->width;
     const uint64_t largest = INT32_MAX / options->context / widest;
     if (options->batch > largest)
-        return tern_error(TERN_ERROR_UNSUPPORTED,
-                          "a batch of %u windows of %u makes tensors of 2^31 elements or more, %llu for each token; the "
-                          "largest batch is %llu",
-                          options->batch, options->context, (unsigned long long)widest, (unsigned long long)largest);
+        return tern_error(
+            TERN_ERROR_UNSUPPORTED,
+            "a batch of %u windows of %u makes tensors of 2^31 elements or more, %llu for each token; the "
+            "largest batch is %llu",
+            options->batch, options->context, (unsigned long long)widest, (unsigned long long)largest);
     if (!(options->dropout >= 0 && options->dropout < 1))
         return tern_error(TERN_ERROR_INVALID, "dropout is %g; it must lie in [0, 1)", options->dropout);
     if (!(options->epsilon > 0 && options->epsilon < 1))

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* junction.c - junctions by immediate post-dominators.
  *
- * In the graph of same-pass uses, a use by a contraction, an assign or the outside is an edge to EXIT. If every path from v to EXIT runs
- * through one node w, w post-dominates v and v's uses meet again in w. v is a junction when only EXIT post-dominates it. */
+ * In the graph of same-pass uses, a use by a contraction, an assign or the outside is an edge to EXIT. If every path
+ * from v to EXIT runs through one node w, w post-dominates v and v's uses meet again in w. v is a junction when only
+ * EXIT post-dominates it. */
 #include "core/passes/junction.h"
 
 #include <stdlib.h>
@@ -15,17 +16,19 @@ typedef struct analysis {
     uint32_t *parent; /* immediate post-dominator */
     uint32_t *depth;  /* in the post-dominator tree; EXIT has 0 */
     uint32_t *uses;
-    bool *seen;       /* has a use in its own pass */
-    bool *crosses;    /* has a use in another pass */
-    bool *heavy;      /* a contraction or gather is behind it, no junction between */
+    bool *seen;    /* has a use in its own pass */
+    bool *crosses; /* has a use in another pass */
+    bool *heavy;   /* a contraction or gather is behind it, no junction between */
 } analysis;
 
 static uint32_t meet(const analysis *a, uint32_t x, uint32_t y)
 {
     while (x != y) {
         if (x == EXIT || y == EXIT) return EXIT;
-        if (a->depth[x] >= a->depth[y]) x = a->parent[x];
-        else y = a->parent[y];
+        if (a->depth[x] >= a->depth[y])
+            x = a->parent[x];
+        else
+            y = a->parent[y];
     }
     return x;
 }
@@ -56,8 +59,10 @@ static void find_post_dominators(analysis *a)
         if (a->seen[i]) a->depth[i] = a->parent[i] == EXIT ? 1 : a->depth[a->parent[i]] + 1;
         const bool alive = a->seen[i] || x->op == TERN_OP_ASSIGN;
         for (int32_t k = 0; alive && k < x->in_count; k++) {
-            if (x->in[k]->pass == x->pass) add_use(a, x->in[k]->id, leaves_registers(x, k) ? EXIT : i);
-            else a->crosses[x->in[k]->id] = true;
+            if (x->in[k]->pass == x->pass)
+                add_use(a, x->in[k]->id, leaves_registers(x, k) ? EXIT : i);
+            else
+                a->crosses[x->in[k]->id] = true;
         }
     }
 }
@@ -83,7 +88,8 @@ static void find_junctions(analysis *a, bool *out_junction)
     for (uint32_t i = 0; i < a->graph->node_count; i++) {
         const tern_tensor *x = a->graph->nodes[i], *base = behind_views(x);
         a->heavy[i] = is_heavy(a, x);
-        if (a->uses[i] < 2 || a->parent[i] != EXIT || !a->heavy[i] || tern_ops[base->op].kind != TERN_KIND_MAP) continue;
+        if (a->uses[i] < 2 || a->parent[i] != EXIT || !a->heavy[i] || tern_ops[base->op].kind != TERN_KIND_MAP)
+            continue;
         out_junction[base->id] = true;
         a->heavy[i] = a->heavy[base->id] = false;
     }

@@ -323,11 +323,13 @@ tern_status tern_executable_times(const tern_executable *executable, uint32_t sl
     bool in_order = backend->program_times != NULL && slot < TERN_SLOTS;
     for (uint32_t i = 0; i < launches; i++) in_order = in_order && executable->order[i] == i;
     if (!in_order)
-        return tern_error(TERN_ERROR_UNSUPPORTED, "%s has no times of '%s' by launch", executable->device->title, executable->label);
+        return tern_error(TERN_ERROR_UNSUPPORTED, "%s has no times of '%s' by launch", executable->device->title,
+                          executable->label);
     uint64_t *ns = calloc(executable->step_count + 1u, sizeof *ns);
     if (!ns) return tern_error_memory("the times", executable->step_count * sizeof *ns);
     const tern_status status = backend->program_times(executable->device->handle, executable->slots[slot].program, ns);
-    for (uint32_t i = 0; status == TERN_OK && i < launches; i++) out_seconds[i] = 1e-9 * (double)ns[executable->first_launch + i];
+    for (uint32_t i = 0; status == TERN_OK && i < launches; i++)
+        out_seconds[i] = 1e-9 * (double)ns[executable->first_launch + i];
     free(ns);
     return status;
 }

@@ -31,7 +31,7 @@ struct tern_executable {
     uint32_t *order; /* launches as recorded */
     uint32_t copies, cut_count;
     uint32_t step_count, first_launch; /* launches are the steps from first_launch on, unless reversed */
-    const tern_slot *last_submitted; /* NULL before the first */
+    const tern_slot *last_submitted;   /* NULL before the first */
     bool read_back;
 };
 

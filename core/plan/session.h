@@ -11,14 +11,16 @@ typedef struct tern_session tern_session;
 
 typedef struct tern_session_options {
     bool guard, reverse, no_fuse;
-    const tern_binding *bindings;   /* leaves found here live in the caller's store instead */
+    const tern_binding *bindings; /* leaves found here live in the caller's store instead */
     uint32_t binding_count;
 } tern_session_options;
 
 /* options NULL: defaults. The graph must outlive the session. */
-TERN_MUST_USE tern_status tern_session_create(tern_device *device, const tern_graph *graph, const tern_session_options *options, tern_session **out_session);
+TERN_MUST_USE tern_status tern_session_create(tern_device *device, const tern_graph *graph,
+                                              const tern_session_options *options, tern_session **out_session);
 void tern_session_destroy(tern_session *session);
-/* Feeds a leaf (input, parameter or state) by name; bytes must be exactly its size. Feeding "ids" also feeds "ids.order" and "ids.offsets". */
+/* Feeds a leaf (input, parameter or state) by name; bytes must be exactly its size. Feeding "ids" also feeds
+ * "ids.order" and "ids.offsets". */
 TERN_MUST_USE tern_status tern_session_write(tern_session *session, const char *name, const void *data, uint64_t bytes);
 /* Runs once and waits. */
 TERN_MUST_USE tern_status tern_session_run(tern_session *session);
