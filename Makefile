@@ -7,7 +7,7 @@
 #   make lint     formatting of every file;  make format   fixes it
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
-SOURCES = $(shell git ls-files '*.c' '*.h' 2>/dev/null)
+SOURCES = $(shell git ls-files '*.c' '*.h' ':!shaders' 2>/dev/null) # shaders are not C
 DEMO = build/demo
 
 .PHONY: all deps demo test lint format
