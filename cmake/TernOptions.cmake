@@ -4,6 +4,7 @@
 foreach(backend VULKAN OPENCL CUDA LEVEL_ZERO)
   set(TERN_${backend} AUTO CACHE STRING "Build this plug-in: AUTO (if its build needs are met), ON or OFF")
   set_property(CACHE TERN_${backend} PROPERTY STRINGS AUTO ON OFF)
+  string(TOUPPER "${TERN_${backend}}" TERN_${backend}) # off and Off are as good as OFF
   if(NOT TERN_${backend} MATCHES "^(AUTO|ON|OFF)$")
     message(FATAL_ERROR "TERN_${backend} is \"${TERN_${backend}}\"; it must be AUTO, ON or OFF.")
   endif()

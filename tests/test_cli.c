@@ -10,13 +10,13 @@
 
 typedef struct settings {
     bool json;
-    int64_t steps;
+    int64_t steps, seed;
     double rate;
     const char *out;
     tern_cli_device device;
 } settings;
 
-static const settings defaults = {false, 100, 0.001, "run", TERN_CLI_DEVICE_DEFAULTS};
+static const settings defaults = {false, 100, 0, 0.001, "run", TERN_CLI_DEVICE_DEFAULTS};
 static char said[8192]; /* what the last parse wrote to stdout and stderr */
 
 /* Sends stdout and stderr to a file; *out_saved takes them back. */
@@ -55,6 +55,7 @@ static int parse(settings *s, const char *operands, const char *line, int *out_f
     const tern_cli_option options[] = {
         {"json", TERN_CLI_FLAG, &s->json, NULL, 0, 0, "a flag"},
         {"steps", TERN_CLI_INTEGER, &s->steps, "N", 1, 1000000, "an integer"},
+        {"seed", TERN_CLI_INTEGER, &s->seed, "N", 0, 9007199254740992.0, "an integer, as large as a double counts"},
         {"rate", TERN_CLI_REAL, &s->rate, "X", 0, 1, "a number"},
         {"out", TERN_CLI_TEXT, &s->out, "FOLDER", 0, 0, "a text"},
         TERN_CLI_DEVICE_OPTIONS(&s->device),
@@ -100,9 +101,15 @@ static void test_mistakes(void **state)
         {"--rate nan", "tern: test: --rate is \"nan\"; it must be a number from 0 to 1\n"},
         {"--rate 1.1", "tern: test: --rate is \"1.1\"; it must be a number from 0 to 1\n"},
         {"--steps", "tern: test: --steps needs a value; see `tern test --help`\n"},
-        {"--colour", "tern: test: there is no option \"--colour\""},
-        {"-x", "tern: test: there is no option \"-x\""},
-        {"--json=yes", "tern: test: there is no option \"--json=yes\", or it takes no value"},
+        {"--out", "tern: test: --out needs a value; see `tern test --help`\n"},
+        {"--colour", "tern: test: there is no option \"--colour\"; see `tern test --help`\n"},
+        {"--colour=red", "tern: test: there is no option \"--colour\"; see"},
+        {"-x", "tern: test: there is no option \"-x\"; see"},
+        {"-xy", "tern: test: there is no option \"-x\"; see"},
+        {"--json=yes", "tern: test: --json takes no value; see `tern test --help`\n"},
+        {"--help=yes", "tern: test: --help takes no value; see"},
+        {"--s 3", "tern: test: \"--s\" begins several options; see"},
+        {"--seed -1", "tern: test: --seed is \"-1\"; it must be a whole number from 0 to 9007199254740992\n"},
         {"--json file", "tern: test: \"file\" is not an option; see `tern test --help`\n"},
     };
     settings s;
@@ -130,6 +137,8 @@ static void test_help(void **state)
 {
     (void)state;
     settings s;
+    assert_int_equal(parse(&s, "FOLDER", "-h", NULL), TERN_CLI_OK);
+    assert_non_null(strstr(said, "Usage: tern test [options] FOLDER\n"));
     assert_int_equal(parse(&s, "FOLDER", "--help", NULL), TERN_CLI_OK);
     static const char *const parts[] = {"Usage: tern test [options] FOLDER\n\nTests the parser.\n\n",
                                         "--steps N              an integer (default 100)\n",

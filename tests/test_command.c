@@ -3,8 +3,10 @@
  *
  * The built command runs as a child process, on cpu and null. What every refusal shares is in command_refuses: the exit
  * code and one sentence; none leaves anything behind. */
+#include <math.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/base/file.h"
@@ -43,6 +45,8 @@ static void train_refuses(const char *more, int code, const char *part)
 static void test_usage(void **state)
 {
     (void)state;
+    command_refuses("version now", 2, "version takes no arguments, but was given \"now\"");
+    command_refuses("help plan train", 2, "help takes one command, but was also given \"train\"");
     command_refuses("swim", 2, "there is no command \"swim\"; the commands are devices, train, sample, check, plan");
     command_refuses("train", 2, "there are no data; give --data");
     command_refuses("sample", 2, "give one folder");
@@ -59,6 +63,25 @@ static void test_usage(void **state)
     command_refuses("check --dtype f64", 2, "no case has dtype f64");
 }
 
+/* What cannot be written is said once, whether the command flushed before or not. */
+static void test_full_disk(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {"--help", "version", "devices", "plan --backend cpu --layers 1"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        char line[8192], *said = NULL;
+        snprintf(line, sizeof line, "%s/bin/tern %s >/dev/full 2>%s/said", TERN_BINARY_DIR, lines[i], folder);
+        const int code = system(line);
+        assert_true(WIFEXITED(code) && WEXITSTATUS(code) == 1);
+        snprintf(line, sizeof line, "%s/said", folder);
+        TEST_OK(tern_file_read(line, 0, &said, &(size_t){0}));
+        const char *first = strstr(said, "the output could not be written");
+        assert_non_null(first);
+        assert_null(strstr(first + 1, "the output could not"));
+        free(said);
+    }
+}
+
 static void test_devices(void **state)
 {
     (void)state;
@@ -66,6 +89,11 @@ static void test_devices(void **state)
     train_refuses("--backend cpu --device 9", 1, "cpu has no device \"9\"; it has 0: ");
     train_refuses("--backend auto --device 1", 1, "--device \"1\" needs --backend");
     train_refuses("--backend cuda", 1, "cuda");
+    train_refuses("--backend null", 1, "train: the null backend computes nothing, it is for tests");
+    command_refuses("sample nowhere --backend null", 1, "sample: the null backend computes nothing");
+    command_environment("TERN_ALLOW_NULL", "1");
+    assert_int_equal(command_runf("train %s --backend null", small)->code, 0);
+    command_environment("TERN_ALLOW_NULL", NULL);
     train_refuses("--limits rtx-9999", 1, "there is no limits profile 'rtx-9999'; use one of lavapipe, ");
     /* The loaders are here, but no driver is: each says so. */
     command_environment("VK_ICD_FILENAMES", "/nowhere/icd.json");
@@ -130,6 +158,11 @@ static void test_folders(void **state)
     assert_int_equal(command_runf("train %s --out %s/used", small, folder)->code, 0);
     snprintf(line, sizeof line, "train %s --out %s/used", small, folder);
     command_refuses(line, 1, "holds a run already");
+    assert_false(exists("used/.lock"));
+    assert_int_equal(command_runf("train %s --steps 1 --out %s/it's%%mine", small, folder)->code, 0);
+    const command_result *r = command_runf("train %s --steps 1 --out %s/it's%%yours", small, folder);
+    snprintf(line, sizeof line, "; try: tern sample '%s/it'\\''s yours' --prompt", folder);
+    if (!strstr(r->err, line)) fail_msg("not quoted: %s", r->err);
     command_refuses("sample /nowhere", 1, "/nowhere/config.json");
 }
 
@@ -196,6 +229,7 @@ static void test_interruption(void **state)
     command_interrupt_at("step 30/");
     const command_result *r = command_runf("train %s --steps 100000000 --json --out %s/stopped", small, folder);
     if (r->code != 130) fail_msg("exit code %d, wanted 130: %s", r->code, r->err);
+    assert_non_null(strstr(r->err, "tern: stopping after this step (once more stops at once)\n"));
     assert_non_null(strstr(r->err, "stopped by a signal after step "));
     assert_non_null(strstr(r->out, "\"interrupted\":true"));
     const double steps = command_number(r->out, -1, "steps");
@@ -204,6 +238,40 @@ static void test_interruption(void **state)
     assert_true(exists("stopped/run.json"));
     snprintf(line, sizeof line, "sample %s/stopped --backend cpu --tokens 3", folder);
     assert_int_equal(command_run(line)->code, 0);
+}
+
+/* Each validation waits for the step in work; a clock that takes that for a pause shows a rate far too high. */
+static void test_rates_count_steps_alone(void **state)
+{
+    (void)state;
+    const command_result *r = command_runf("train %s --steps 300 --eval-every 0 --json", small);
+    const double plain = command_number(r->out, -1, "tokens_per_s");
+    r = command_runf("train %s --steps 300 --eval-every 1 --json", small);
+    const double often = command_number(r->out, -1, "tokens_per_s");
+    print_message("tokens/s: %.0f, validated after every step %.0f\n", plain, often);
+    assert_true(plain > 0 && often > 0 && often < 3 * plain);
+}
+
+static void test_divergence(void **state)
+{
+    (void)state;
+    const command_result *r = command_runf(
+        "train %s --steps 5000 --lr 1000 --min-lr 1000 --warmup 0 --clip 0 --json --out %s/diverged", small, folder);
+    assert_int_equal(r->code, 1);
+    static const char *const said[] = {"tern: the run diverged at step ", " steps in a row); the last good loss was ",
+                                       "; lower --lr, which is 1000, or set --clip 1", "  skips 1"};
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
+        if (!strstr(r->err, said[i])) fail_msg("train did not say \"%s\": %s", said[i], r->err);
+    assert_non_null(strstr(r->out, "\"diverged\":true"));
+    assert_true(command_number(r->out, -1, "steps") < 5000);
+    assert_true(command_number(r->out, -1, "skips") >= 1);
+    assert_true(isnan(command_number(r->out, -1, "val_loss")));
+    assert_true(exists("diverged/run.json"));
+    /* Still finite, but far above a guess. */
+    r = command_runf("train %s --steps 4 --lr 1000 --min-lr 1000 --warmup 0 --clip 0", small);
+    assert_int_equal(r->code, 1);
+    assert_non_null(strstr(r->err, " steps in a row); the last good loss was 5.5"));
+    assert_null(strstr(r->err, "SKIPPED"));
 }
 
 static void test_auto_says_what_it_chose(void **state)
@@ -268,6 +336,9 @@ static void test_plan_refuses(void **state)
     const command_result *r;
     command_refuses("plan --layers 96 --width 10752 --context 1024 --limits rtx-4090", 1,
                     "this does not fit: memory binds, ");
+    r = command_run("plan --layers 96 --width 10752 --context 1024 --limits rtx-4090");
+    assert_non_null(strstr(r->out, "\ndoes not fit: memory binds, "));
+    command_refuses("plan --vocab 1073741824", 2, "the model is too large: wte.weight, 1073741824 by ");
     r = command_run("plan --model gpt2-xl --batch 12 --context 512 --limits a100 --json");
     assert_int_equal(r->code, 1);
     assert_non_null(strstr(r->out, "\"fits\":\tfalse"));
@@ -375,19 +446,14 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_usage),
-        cmocka_unit_test(test_devices),
-        cmocka_unit_test(test_data),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_folders),
-        cmocka_unit_test(test_run_and_sample),
-        cmocka_unit_test(test_spoilt_weights),
-        cmocka_unit_test(test_interruption),
-        cmocka_unit_test(test_auto_says_what_it_chose),
-        cmocka_unit_test(test_plan),
-        cmocka_unit_test(test_plan_refuses),
-        cmocka_unit_test(test_check),
-        cmocka_unit_test(test_check_cpu),
+        cmocka_unit_test(test_usage),          cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_devices),        cmocka_unit_test(test_data),
+        cmocka_unit_test(test_memory),         cmocka_unit_test(test_folders),
+        cmocka_unit_test(test_run_and_sample), cmocka_unit_test(test_spoilt_weights),
+        cmocka_unit_test(test_interruption),   cmocka_unit_test(test_rates_count_steps_alone),
+        cmocka_unit_test(test_divergence),     cmocka_unit_test(test_auto_says_what_it_chose),
+        cmocka_unit_test(test_plan),           cmocka_unit_test(test_plan_refuses),
+        cmocka_unit_test(test_check),          cmocka_unit_test(test_check_cpu),
         cmocka_unit_test(test_manual),
     };
     return cmocka_run_group_tests_name("command", tests, set_up, tear_down);

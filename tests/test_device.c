@@ -3,6 +3,7 @@
  * so that nothing depends on the machine; what needs another environment runs in a child. */
 #include "tests/test.h"
 
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -71,6 +72,43 @@ static void test_current_directory_is_never_searched(void **state)
     assert_int_equal(status, TERN_ERROR_NOT_FOUND);
     assert_non_null(strstr(logged, "\".\" is not an absolute path and is ignored"));
     assert_non_null(strstr(logged, "\"plugins\" is not an absolute path"));
+}
+
+/* Six backends are searched for in one bad path. */
+static void test_a_relative_folder_is_complained_of_once(void **state)
+{
+    (void)state;
+    const tern_backend *backend = NULL;
+    assert_int_equal(setenv("TERN_BACKEND_PATH", "here", 1), 0);
+    for (int i = 0; i < 3; i++) assert_int_equal(tern_plugin_find("absent", &backend), TERN_ERROR_NOT_FOUND);
+    assert_int_equal(setenv("TERN_BACKEND_PATH", PLUGINS, 1), 0);
+    const char *first = strstr(logged, "\"here\" is not an absolute path");
+    assert_non_null(first);
+    assert_null(strstr(first + 1, "\"here\" is not"));
+}
+
+/* In a child: libtern by a relative path, then another current directory; 0 if its plug-ins are found. */
+static int child_loads_library_by_relative_path(void)
+{
+    tern_status (*open_device)(const char *name, tern_device **out_device);
+    tern_device *device = NULL;
+    unsetenv("TERN_BACKEND_PATH");
+    if (chdir(TERN_BINARY_DIR) != 0) return 2;
+    void *library = dlopen("lib/libtern.so", RTLD_NOW | RTLD_LOCAL);
+    void *symbol = library ? dlsym(library, "tern_device_open") : NULL;
+    if (!symbol || chdir("/") != 0) return 3;
+    memcpy(&open_device, &symbol, sizeof open_device);
+    return open_device("null", &device) == TERN_OK ? 0 : 4;
+}
+
+static void test_library_by_relative_path(void **state)
+{
+    (void)state;
+    int result = 0;
+    const pid_t child = fork();
+    if (child == 0) _exit(child_loads_library_by_relative_path());
+    assert_true(child > 0 && waitpid(child, &result, 0) == child && WIFEXITED(result));
+    assert_int_equal(WEXITSTATUS(result), 0);
 }
 
 static void test_unknown_backend(void **state)
@@ -383,6 +421,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_faulty_plugins, reset),
         cmocka_unit_test_setup(test_current_directory_is_never_searched, reset),
+        cmocka_unit_test_setup(test_a_relative_folder_is_complained_of_once, reset),
+        cmocka_unit_test_setup(test_library_by_relative_path, reset),
         cmocka_unit_test_setup(test_unknown_backend, reset),
         cmocka_unit_test_setup(test_auto_takes_the_discrete_gpu, reset),
         cmocka_unit_test_setup(test_auto_never_takes_a_software_gpu, reset),

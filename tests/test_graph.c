@@ -111,6 +111,32 @@ static void test_folding(void **state)
 
 /* --------------------------------------------------------------------- names */
 
+/* More names than one table holds: each is found, and only as the kind that it is. */
+static void test_many_names(void **state)
+{
+    (void)state;
+    tern_graph *g;
+    tern_tensor *made[1000];
+    char name[32];
+    TEST_OK(tern_graph_create(&g));
+    assert_null(tern_graph_find(g, TERN_OP_STATE, "s0"));
+    for (int i = 0; i < 1000; i++) {
+        snprintf(name, sizeof name, "%s%d", i % 2 ? "s" : "p", i);
+        made[i] =
+            i % 2 ? tern_state(g, name, TERN_F32, SHAPE(2)) : tern_parameter(g, name, SHAPE(2), TERN_INIT_ZEROS, 0);
+    }
+    tern_tensor *bits = tern_random(g, "s1000", SHAPE(2));
+    for (int i = 0; i < 1000; i++) {
+        snprintf(name, sizeof name, "%s%d", i % 2 ? "s" : "p", i);
+        assert_ptr_equal(tern_graph_find(g, i % 2 ? TERN_OP_STATE : TERN_OP_PARAMETER, name), made[i]);
+        assert_null(tern_graph_find(g, i % 2 ? TERN_OP_PARAMETER : TERN_OP_STATE, name));
+    }
+    assert_ptr_equal(tern_graph_find(g, TERN_OP_RANDOM, "s1000"), bits);
+    assert_null(tern_graph_find(g, TERN_OP_STATE, "s1000"));
+    TEST_OK(tern_graph_status(g));
+    tern_graph_destroy(g);
+}
+
 static void test_names(void **state)
 {
     (void)state;
@@ -351,9 +377,10 @@ static void test_out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shapes),   cmocka_unit_test(test_invariants), cmocka_unit_test(test_folding),
-        cmocka_unit_test(test_names),    cmocka_unit_test(test_sort),       cmocka_unit_test(test_loss),
-        cmocka_unit_test(test_mistakes), cmocka_unit_test(test_sticky),     cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_shapes),     cmocka_unit_test(test_invariants), cmocka_unit_test(test_folding),
+        cmocka_unit_test(test_names),      cmocka_unit_test(test_sort),       cmocka_unit_test(test_loss),
+        cmocka_unit_test(test_mistakes),   cmocka_unit_test(test_sticky),     cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_many_names),
     };
     return cmocka_run_group_tests_name("graph", tests, NULL, NULL);
 }

@@ -23,14 +23,16 @@ static const tern_device_info roomy = {
 static void test_schedule(void **state)
 {
     (void)state;
-    const tern_schedule s = {.lr = 1.0, .min_lr = 0.1, .warmup = 4, .steps = 12};
+    const tern_schedule s = {.lr = 1.0, .min_lr = 0.1, .warmup = 4, .steps = 13};
     static const double expected[] = {0.25, 0.5, 0.75, 1.0, 1.0};
     for (uint64_t i = 0; i < 5; i++) TEST_NEAR(tern_schedule_lr(&s, i), expected[i], 1e-15);
     TEST_NEAR(tern_schedule_lr(&s, 8), 0.55, 1e-12); /* half way down */
-    for (uint64_t i = 5; i < 12; i++) assert_true(tern_schedule_lr(&s, i) < tern_schedule_lr(&s, i - 1));
+    for (uint64_t i = 5; i < 13; i++) assert_true(tern_schedule_lr(&s, i) < tern_schedule_lr(&s, i - 1));
     assert_true(tern_schedule_lr(&s, 12) == 0.1 && tern_schedule_lr(&s, 1000) == 0.1);
     const tern_schedule none = {.lr = 1.0, .min_lr = 0.5, .warmup = 0, .steps = 2};
-    assert_true(tern_schedule_lr(&none, 0) == 1.0);
+    assert_true(tern_schedule_lr(&none, 0) == 1.0 && tern_schedule_lr(&none, 1) == 0.5);
+    const tern_schedule one = {.lr = 1.0, .min_lr = 0.5, .warmup = 0, .steps = 1};
+    assert_true(tern_schedule_lr(&one, 0) == 1.0 && tern_schedule_lr(&one, 1) == 0.5);
 }
 
 /* ----------------------------------------------------------------- sampling */

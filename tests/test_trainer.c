@@ -8,7 +8,9 @@
 #include "tests/test.h"
 #include "tests/train_fixture.h"
 
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define STEPS 200 /* of the run that is saved */
@@ -94,6 +96,7 @@ static void test_train_save_sample(void **state)
     tern_trainer *trainer = NULL, *other = NULL;
     tern_step_report report;
     double first = 0, loss = 0, again = 0;
+    int lock = -1, second = -1;
     uint64_t tokens = 0;
     snprintf(out, sizeof out, "%s/deep/run", folder);
     tern_train_options_init(&o);
@@ -104,7 +107,9 @@ static void test_train_save_sample(void **state)
     o.accumulate = 2;
     o.schedule = (tern_schedule){.lr = 1e-2, .min_lr = 1e-3, .warmup = 5, .steps = STEPS};
     TEST_OK(tern_trainer_create(device, &o, &trainer));
-    TEST_OK(tern_run_prepare(out, 1000));
+    TEST_OK(tern_run_prepare(out, 1000, &lock));
+    TEST_ERROR(tern_run_prepare(out, 0, &second), TERN_ERROR_INVALID, "another run is training into");
+    assert_int_equal(second, -1);
     TEST_OK(tern_trainer_evaluate(trainer, 0, &first, &tokens));
     TEST_NEAR(first, log(256), 0.1);
     for (int i = 0; i < STEPS; i++) TEST_OK(tern_trainer_step(trainer, &report));
@@ -113,16 +118,24 @@ static void test_train_save_sample(void **state)
     TEST_OK(tern_trainer_evaluate(trainer, 0, &loss, &tokens));
     assert_true(loss < 0.1);
     assert_int_equal(tokens, (360 - 1) / 12 * 12);
+    static const volatile sig_atomic_t stop = 1;
+    tern_trainer_watch(trainer, &stop);
+    TEST_OK(tern_trainer_evaluate(trainer, 0, &again, &tokens));
+    assert_true(isnan(again) && tokens == 0);
+    tern_trainer_watch(trainer, NULL);
 
     TEST_OK(tern_trainer_save(trainer, out, "{\"steps\": 200}"));
     TEST_OK(tern_run_append(out, "{\"step\":1}"));
     TEST_OK(tern_run_append(out, "{\"step\":2}"));
-    TEST_ERROR(tern_run_prepare(out, 0), TERN_ERROR_INVALID, "holds a run already");
+    TEST_ERROR(tern_run_prepare(out, 0, NULL), TERN_ERROR_INVALID, "holds a run already");
     char *text = NULL;
     size_t bytes = 0;
     snprintf(file, sizeof file, "%s/metrics.jsonl", out);
     TEST_OK(tern_file_read(file, 0, &text, &bytes));
     assert_string_equal(text, "{\"step\":1}\n{\"step\":2}\n");
+    tern_run_release(out, lock);
+    snprintf(file, sizeof file, "%s/.lock", out);
+    assert_int_not_equal(access(file, F_OK), 0);
     free(text);
     snprintf(file, sizeof file, "%s/run.json", out);
     TEST_OK(tern_file_read(file, 0, &text, &bytes));
@@ -130,6 +143,7 @@ static void test_train_save_sample(void **state)
                                         "\"flags\""};
     for (size_t i = 0; i < 5; i++)
         if (!strstr(text, parts[i])) fail_msg("run.json lacks %s", parts[i]);
+    assert_int_equal(text[bytes - 1], '\n');
     free(text);
 
     /* another trainer with these weights has the same validation loss, to the bit */
@@ -163,13 +177,37 @@ static void test_train_save_sample(void **state)
     tern_device_close(device);
 }
 
+/* A file-size limit stands for a full disk: the line is cut short, and taken back. */
+static void test_no_half_lines(void **state)
+{
+    (void)state;
+    char file[128], *text = NULL;
+    size_t bytes = 0;
+    struct rlimit old, limited;
+    TEST_OK(tern_run_append(folder, "{\"step\":1}"));
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    limited = old;
+    limited.rlim_cur = 15;
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limited), 0);
+    const tern_status status = tern_run_append(folder, "{\"step\":2}");
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    signal(SIGXFSZ, handler);
+    assert_int_equal(status, TERN_ERROR_IO);
+    snprintf(file, sizeof file, "%s/metrics.jsonl", folder);
+    TEST_OK(tern_file_read(file, 0, &text, &bytes));
+    assert_string_equal(text, "{\"step\":1}\n");
+    free(text);
+    assert_int_equal(unlink(file), 0);
+}
+
 static void test_bad_folders(void **state)
 {
     (void)state;
-    TEST_ERROR(tern_run_prepare("", 0), TERN_ERROR_INVALID, "empty");
-    TEST_ERROR(tern_run_prepare(corpus, 0), TERN_ERROR_IO, corpus);
-    TEST_ERROR(tern_run_prepare("/proc/nowhere", 0), TERN_ERROR_IO, "/proc/nowhere");
-    TEST_ERROR(tern_run_prepare(folder, UINT64_MAX), TERN_ERROR_IO, "bytes free, but a run writes");
+    TEST_ERROR(tern_run_prepare("", 0, NULL), TERN_ERROR_INVALID, "empty");
+    TEST_ERROR(tern_run_prepare(corpus, 0, NULL), TERN_ERROR_IO, corpus);
+    TEST_ERROR(tern_run_prepare("/proc/nowhere", 0, NULL), TERN_ERROR_IO, "/proc/nowhere");
+    TEST_ERROR(tern_run_prepare(folder, UINT64_MAX, NULL), TERN_ERROR_IO, "bytes free, but a run writes");
     TEST_ERROR(tern_run_append("/proc", "{}"), TERN_ERROR_IO, "/proc/metrics.jsonl");
 }
 
@@ -194,9 +232,8 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_batch_that_cannot_fit),
-        cmocka_unit_test(test_trainer_refusals),
-        cmocka_unit_test(test_train_save_sample),
+        cmocka_unit_test(test_batch_that_cannot_fit), cmocka_unit_test(test_trainer_refusals),
+        cmocka_unit_test(test_train_save_sample),     cmocka_unit_test(test_no_half_lines),
         cmocka_unit_test(test_bad_folders),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

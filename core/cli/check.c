@@ -187,9 +187,9 @@ static int verdict(const tern_device *device, const totals *t, uint64_t messages
     char validation[96] = "";
     const bool pass = t->failed == 0 && messages == 0 && t->cases > t->skipped;
     if (messages) snprintf(validation, sizeof validation, ", %llu validation messages", (unsigned long long)messages);
-    printf("check: %s %u cases (%u tensors) on %s, %u failed, %u skipped%s%s%s%s, %.1f s\n", pass ? "PASS" : "FAIL",
-           t->cases, t->tensors, tern_device_name(device), t->failed, t->skipped, t->skipped ? " (" : "", t->reason,
-           t->skipped ? ")" : "", validation, seconds);
+    printf("check: %s %u case%s (%u tensor%s) on %s, %u failed, %u skipped%s%s%s%s, %.1f s\n", pass ? "PASS" : "FAIL",
+           t->cases, t->cases == 1 ? "" : "s", t->tensors, t->tensors == 1 ? "" : "s", tern_device_name(device),
+           t->failed, t->skipped, t->skipped ? " (" : "", t->reason, t->skipped ? ")" : "", validation, seconds);
     return pass ? TERN_CLI_OK : TERN_CLI_FAILED;
 }
 

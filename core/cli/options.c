@@ -122,9 +122,11 @@ static int out_of_range(const tern_cli_usage *usage, const tern_cli_option *opti
     if (option->minimum == 0 && option->maximum == 0)
         return tern_cli_misuse("%s: --%s is \"%s\"; it must be a%s number", usage->command, option->name, text,
                                option->kind == TERN_CLI_INTEGER ? " whole" : "");
-    return tern_cli_misuse("%s: --%s is \"%s\"; it must be a%s number from %.15g to %.15g", usage->command,
-                           option->name, text, option->kind == TERN_CLI_INTEGER ? " whole" : "", option->minimum,
-                           option->maximum);
+    if (option->kind == TERN_CLI_INTEGER)
+        return tern_cli_misuse("%s: --%s is \"%s\"; it must be a whole number from %.0f to %.0f", usage->command,
+                               option->name, text, option->minimum, option->maximum);
+    return tern_cli_misuse("%s: --%s is \"%s\"; it must be a number from %.15g to %.15g", usage->command, option->name,
+                           text, option->minimum, option->maximum);
 }
 
 static int set_value(const tern_cli_usage *usage, const tern_cli_option *option, const char *text)
@@ -152,13 +154,25 @@ static int set_value(const tern_cli_usage *usage, const tern_cli_option *option,
     return TERN_CLI_GO;
 }
 
+/* getopt_long stopped at argv[optind - 1], or inside it where it is a letter behind one dash. */
 static int bad_option(const tern_cli_usage *usage, char **argv, int result)
 {
     const char *text = argv[optind - 1];
+    char letter[3] = {'-', (char)optopt, 0};
+    const bool is_flag = optopt >= FIRST_VALUE; /* HELP_VALUE is above it */
     if (result == ':')
         return tern_cli_misuse("%s: %s needs a value; see `tern %s --help`", usage->command, text, usage->command);
-    return tern_cli_misuse("%s: there is no option \"%s\", or it takes no value; see `tern %s --help`", usage->command,
-                           text, usage->command);
+    if (is_flag) /* known, so what is wrong is its "=..." */
+        return tern_cli_misuse("%s: --%.*s takes no value; see `tern %s --help`", usage->command,
+                               (int)strcspn(text + 2, "="), text + 2, usage->command);
+    if (optopt != 0) text = letter;
+    const int length = (int)strcspn(text, "=");
+    for (size_t i = 0; length > 2 && i < usage->option_count; i++) /* getopt_long takes what begins only one of them */
+        if (strncmp(usage->options[i].name, text + 2, (size_t)length - 2) == 0)
+            return tern_cli_misuse("%s: \"%.*s\" begins several options; see `tern %s --help`", usage->command, length,
+                                   text, usage->command);
+    return tern_cli_misuse("%s: there is no option \"%.*s\"; see `tern %s --help`", usage->command, length, text,
+                           usage->command);
 }
 
 int tern_cli_parse(const tern_cli_usage *usage, int argc, char **argv, int *out_first)
@@ -172,9 +186,9 @@ int tern_cli_parse(const tern_cli_usage *usage, int argc, char **argv, int *out_
     optind = 0; /* glibc: start anew, whatever was parsed before */
     opterr = 0;
     for (;;) {
-        int result = getopt_long(argc, argv, ":", longs, NULL);
+        int result = getopt_long(argc, argv, ":h", longs, NULL);
         if (result == -1) break;
-        if (result == HELP_VALUE) return print_help(usage);
+        if (result == HELP_VALUE || result == 'h') return print_help(usage);
         if (result < FIRST_VALUE) return bad_option(usage, argv, result);
         int code = set_value(usage, &usage->options[result - FIRST_VALUE], optarg);
         if (code != TERN_CLI_GO) return code;

@@ -195,35 +195,39 @@ fail:
 
 /* ------------------------------------------------------------------ command */
 
-static tern_status advise(const tern_cli_estimate *plan, const char *reason)
+static void advise(tern_cli_estimate *plan, const char *reason)
 {
-    char advice[160];
     const tern_gpt2_options *n = &plan->nearest;
+    char advice[160];
     if (plan->has_nearest)
         snprintf(advice, sizeof advice, "the nearest that fits is --batch %u --layers %u --width %u --heads %u",
                  n->batch, n->layers, n->width, n->heads);
     else
         snprintf(advice, sizeof advice,
                  "no smaller batch, depth or width fits; make the context or the vocabulary smaller");
-    return tern_error(TERN_ERROR_DEVICE_MEMORY, "this does not fit: %s; %s", reason, advice);
+    snprintf(plan->refusal, sizeof plan->refusal, "%s; %s", reason, advice);
 }
 
-static tern_status refuse(const tern_cli_estimate *plan)
+static void refuse(tern_cli_estimate *plan)
 {
     char reason[256];
     snprintf(reason, sizeof reason, "memory binds, %llu bytes are needed, %llu more than the %llu of %.64s",
              (unsigned long long)plan->memory.total, (unsigned long long)(plan->memory.total - plan->memory.budget),
              (unsigned long long)plan->memory.budget, plan->device->info.name);
-    return advise(plan, reason);
+    advise(plan, reason);
 }
 
 /* No plan at all: one tensor is above a limit, which the sentence just set names. */
-static tern_status refuse_tensor(tern_device *device, const tern_plan_options *options, tern_cli_estimate *plan)
+static tern_status refuse_tensor(const plan_command *c, tern_device *device, const tern_plan_options *options,
+                                 tern_cli_estimate *plan)
 {
     char reason[512];
     snprintf(reason, sizeof reason, "%s", tern_error_message());
     const tern_status status = find_nearest(device, options, plan);
-    return status < 0 ? status : advise(plan, reason);
+    if (status < 0) return status;
+    advise(plan, reason);
+    if (!c->json) printf("does not fit: %s\n", plan->refusal);
+    return TERN_OK;
 }
 
 static tern_status show(const plan_command *c, tern_device *device, const tern_plan_options *options,
@@ -234,14 +238,17 @@ static tern_status show(const plan_command *c, tern_device *device, const tern_p
     tern_gpt2_options shape = plan->shape;
     status = create_setup(device, options, &shape, &setup);
     if (status == TERN_ERROR_UNSUPPORTED || status == TERN_ERROR_DEVICE_MEMORY)
-        return refuse_tensor(device, options, plan);
+        return refuse_tensor(c, device, options, plan);
     if (status < 0) return status;
     plan->device = device;
     plan->setup = setup;
     measure(plan);
     TERN_TRY(count_kernels(setup, &plan->kernels));
     TERN_TRY(count_block(device, options, &plan->shape, &plan->block_launches));
-    if (!plan->fits) TERN_TRY(find_nearest(device, options, plan));
+    if (!plan->fits) {
+        TERN_TRY(find_nearest(device, options, plan));
+        refuse(plan);
+    }
     if (c->json)
         TERN_TRY(tern_cli_plan_json(plan));
     else
@@ -263,9 +270,9 @@ int tern_cli_plan(int argc, char **argv)
     TERN_TRY(tern_cli_open_limited(&command.device, command.limits, true, &device, &options));
     TERN_TRY(show(&command, device, &options, &plan));
     code = TERN_CLI_OK;
-    if (!plan.fits) TERN_TRY(refuse(&plan));
+    fflush(stdout); /* the table comes before the refusal; main sees whether it could be written */
+    if (!plan.fits) TERN_TRY(tern_error(TERN_ERROR_DEVICE_MEMORY, "this does not fit: %s", plan.refusal));
 fail:
-    fflush(stdout); /* the table comes before the refusal */
     if (status < 0) code = tern_cli_fail(status);
     tern_device_close(device);
     return code;

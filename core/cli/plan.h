@@ -17,6 +17,7 @@ typedef struct tern_cli_estimate {
     bool fits;
     bool has_nearest; /* of a plan that does not fit */
     tern_gpt2_options nearest;
+    char refusal[768]; /* of a plan that does not fit: why, and what would; one sentence */
 } tern_cli_estimate;
 
 /* The table on stdout, or one JSON object. */

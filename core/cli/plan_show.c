@@ -92,10 +92,12 @@ void tern_cli_plan_show(const tern_cli_estimate *plan)
     char parameters[24];
     printf("model     %s parameters: %u layers, width %u, %u heads, vocabulary %u\n",
            tern_cli_count(tern_gpt2_parameter_count(s), parameters), s->layers, s->width, s->heads, s->vocab);
-    printf("step      %.0f tokens: %u windows of %u\n", tokens_per_step(plan), s->batch, s->context);
+    printf("step      %.0f tokens: %u window%s of %u\n", tokens_per_step(plan), s->batch, s->batch == 1 ? "" : "s",
+           s->context);
     printf("device    %s\n\n", tern_device_name(plan->device));
     show_memory(plan);
     show_programs(plan);
+    if (!plan->fits) printf("\ndoes not fit: %s\n", plan->refusal);
 }
 
 /* --------------------------------------------------------------------- JSON */
@@ -158,6 +160,7 @@ tern_status tern_cli_plan_json(const tern_cli_estimate *plan)
                     cJSON_AddStringToObject(json, "device", tern_device_name(plan->device)) &&
                     cJSON_AddBoolToObject(json, "fits", plan->fits) && add_memory(json, plan) &&
                     add_programs(json, plan);
+    if (complete && !plan->fits) complete = cJSON_AddStringToObject(json, "reason", plan->refusal) != NULL;
     if (complete && plan->has_nearest) complete = add_shape(json, "nearest", &plan->nearest);
     text = complete ? cJSON_Print(json) : NULL;
     if (!text)

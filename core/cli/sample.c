@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/cli/cli.h"
+#include "core/cli/train_options.h"
 #include "core/train/sample.h"
 
 typedef struct sample_command {
@@ -39,7 +39,7 @@ static int parse(sample_command *c, int argc, char **argv)
         return tern_cli_misuse("sample: give one folder, the --out of a training run, not %d; see `tern sample --help`",
                                argc - first);
     c->folder = argv[first];
-    return TERN_CLI_GO;
+    return tern_cli_refuse_null(&usage, &c->device);
 }
 
 static tern_status put(const void *bytes, size_t count)

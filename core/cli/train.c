@@ -4,10 +4,11 @@
  *     options ── device ── trainer ── folder ── steps ... ── validation ── save
  *                                       ^ nothing is written before everything that can be refused has been
  *
- * A step's report comes one step late (train/step.h), so what was validated after a step waits for its report. What it
- * is not: it computes nothing; what it prints is train_progress.c's. */
+ * A step's report comes one step late (train/step.h). Before a validation or a save the step in work is waited for, so
+ * that the pause counts none of it; its report then waits for what was validated.
+ * A run ends before its last step after a signal, when it diverges, or when nobody reads its JSON; it is saved all the
+ * same. What it is not: it computes nothing; what it prints is train_progress.c's. */
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,10 +17,13 @@
 #include "core/base/time.h"
 #include "core/cli/train_options.h"
 #include "core/cli/train_progress.h"
+#include "core/cli/train_signals.h"
 
 #define VAL_BATCHES       20u      /* of a validation during the run: a look, not a measurement */
 #define FINAL_VAL_BATCHES 200u     /* of the one at the end */
 #define SMALL_FILES_BYTES 1048576u /* config.json, run.json and the metrics */
+#define MAX_BAD_STEPS     10u      /* in a row; more is a run that has diverged */
+#define BAD_LOSS          10.0     /* times ln V, the loss of a guess: nothing is learnt up there */
 #define OPTION_COUNT      26
 
 typedef struct train_command {
@@ -42,23 +46,12 @@ typedef struct train_run {
     double val;        /* of the latest validated step, until its report comes; NaN: none */
     uint64_t val_step; /* that step, from 1 */
     uint64_t reported;
+    uint64_t bad_steps; /* in a row, up to the latest: skipped, or their loss is not finite or far too high */
+    double good_loss;   /* of step good_step; without one yet, that is 0 */
+    uint64_t good_step;
+    bool lost; /* a loss was not finite though its step was taken: the weights are spoilt */
+    int lock;  /* of the folder, or -1 */
 } train_run;
-
-/* ------------------------------------------------------------------ signals */
-
-static volatile sig_atomic_t stop_signal; /* 0: go on */
-
-static void on_signal(int number) { stop_signal = number; }
-
-/* The first signal ends the run in order, a second one at once. */
-static void catch_signals(void)
-{
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-    sigemptyset(&action.sa_mask);
-    stop_signal = 0;
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
 
 /* ------------------------------------------------------------------ options */
 
@@ -116,6 +109,8 @@ static int parse(train_command *c, int argc, char **argv)
     if (c->min_lr > c->lr)
         return tern_cli_misuse("train: --min-lr is %g; it must not be above --lr, which is %g", c->min_lr, c->lr);
     if (c->warmup == TERN_CLI_UNSET) c->warmup = c->steps / 10 < 100 ? c->steps / 10 : 100;
+    code = tern_cli_refuse_null(&c->usage, &c->device);
+    if (code != TERN_CLI_GO) return code;
     code = tern_cli_model_get(&c->model, &c->shape);
     if (code != TERN_CLI_GO) return code;
     c->model.heads = c->shape.heads;
@@ -129,7 +124,7 @@ static int parse(train_command *c, int argc, char **argv)
 static tern_status look_at_folder(const char *out)
 {
     struct stat info;
-    return out && stat(out, &info) == 0 ? tern_run_prepare(out, 0) : TERN_OK;
+    return out && stat(out, &info) == 0 ? tern_run_prepare(out, 0, NULL) : TERN_OK;
 }
 
 static tern_status create_trainer(const train_command *c, train_run *run)
@@ -159,19 +154,22 @@ static uint64_t device_bytes(const train_run *run, const tern_train_info *info)
     return backend->allocated_bytes ? backend->allocated_bytes(run->device->handle) : info->memory.total;
 }
 
+static const char *plural(uint32_t count) { return count == 1 ? "" : "s"; }
+
 static void say_what(const train_command *c, const train_run *run, const tern_train_info *info, double seconds)
 {
     char parameters[24], text[24], held_out[24];
     const tern_gpt2_options *s = &c->shape;
     fprintf(stderr,
-            "model   %s parameters: %u layers, width %u, %u heads, vocabulary %u\n"
-            "data    %s to train on, %s held out, from %u files (%u binary files skipped)\n"
-            "step    %llu tokens: %u windows of %u\n"
+            "model   %s parameters: %u layer%s, width %u, %u head%s, vocabulary %u\n"
+            "data    %s to train on, %s held out, from %u file%s (%u binary file%s skipped)\n"
+            "step    %llu tokens: %u window%s of %u\n"
             "device  %s, built in %.1f s\n",
-            tern_cli_count(info->parameters, parameters), s->layers, s->width, s->heads, s->vocab,
-            tern_cli_bytes(info->train_bytes, text), tern_cli_bytes(info->val_bytes, held_out), info->file_count,
-            info->skipped_count, (unsigned long long)info->tokens_per_step, s->batch, s->context,
-            tern_device_name(run->device), seconds);
+            tern_cli_count(info->parameters, parameters), s->layers, plural(s->layers), s->width, s->heads,
+            plural(s->heads), s->vocab, tern_cli_bytes(info->train_bytes, text),
+            tern_cli_bytes(info->val_bytes, held_out), info->file_count, plural(info->file_count), info->skipped_count,
+            plural(info->skipped_count), (unsigned long long)info->tokens_per_step, s->batch, plural(s->batch),
+            s->context, tern_device_name(run->device), seconds);
 }
 
 static tern_status start(const train_command *c, train_run *run)
@@ -180,8 +178,9 @@ static tern_status start(const train_command *c, train_run *run)
     tern_train_info info;
     const uint64_t begin = tern_time_ns();
     TERN_TRY(create_trainer(c, run));
+    tern_trainer_watch(run->trainer, &tern_stop_signal);
     tern_trainer_info(run->trainer, &info);
-    if (c->out) TERN_TRY(tern_run_prepare(c->out, info.memory.weights + SMALL_FILES_BYTES));
+    if (c->out) TERN_TRY(tern_run_prepare(c->out, info.memory.weights + SMALL_FILES_BYTES, &run->lock));
     run->progress = (tern_progress){.out = c->out,
                                     .json = c->json,
                                     .steps = (uint64_t)c->steps,
@@ -200,17 +199,36 @@ fail:
 
 static bool is_due(int64_t every, uint64_t step) { return every > 0 && step % (uint64_t)every == 0; }
 
+static void watch_loss(train_run *run, const tern_step_report *report)
+{
+    if (!report->skipped && report->loss <= BAD_LOSS * run->progress.ln_vocab) { /* false for NaN */
+        run->bad_steps = 0;
+        run->good_loss = report->loss;
+        run->good_step = report->attempt + 1;
+        return;
+    }
+    run->bad_steps++;
+    if (!report->skipped && !isfinite(report->loss)) run->lost = true;
+}
+
+static bool must_end(const train_run *run)
+{
+    return tern_stop_signal || run->lost || run->bad_steps > MAX_BAD_STEPS || run->progress.json_lost;
+}
+
 /* Reports come once per step, in order; the first call and a repeated one have nothing new. */
 static tern_status take_report(const train_command *c, train_run *run, const tern_step_report *report)
 {
     const uint64_t step = report->attempt + 1;
     if (!report->valid || step <= run->reported) return TERN_OK;
     run->reported = step;
+    watch_loss(run, report);
     const double val = run->val_step == step ? run->val : NAN;
     const bool log = step == 1 || step == (uint64_t)c->steps || is_due(c->log_every, step);
     return tern_progress_step(&run->progress, report, val, log);
 }
 
+/* A validation that a signal ended is none. */
 static tern_status validate(const train_command *c, train_run *run, uint32_t batches, uint64_t *out_tokens)
 {
     tern_status status = TERN_OK;
@@ -220,6 +238,10 @@ static tern_status validate(const train_command *c, train_run *run, uint32_t bat
     const uint64_t begin = tern_time_ns();
     TERN_TRY(tern_trainer_evaluate(run->trainer, batches, &run->val, out_tokens));
     tern_progress_pause(&run->progress, tern_time_ns() - begin);
+    if (tern_stop_signal) {
+        run->val = NAN;
+        *out_tokens = 0;
+    }
 fail:
     return status;
 }
@@ -233,20 +255,33 @@ static tern_status save(const train_command *c, train_run *run)
     return status;
 }
 
-static tern_status loop(const train_command *c, train_run *run)
+/* Validates and saves where that is due after the step. */
+static tern_status rest(const train_command *c, train_run *run, uint64_t step)
 {
     tern_status status = TERN_OK;
     tern_step_report report;
     uint64_t tokens;
-    for (uint64_t step = 1; step <= (uint64_t)c->steps && !stop_signal; step++) {
-        const bool last = step == (uint64_t)c->steps;
+    const bool eval_due = is_due(c->eval_every, step), save_due = is_due(c->save_every, step);
+    if (step == (uint64_t)c->steps || (!eval_due && !save_due)) return TERN_OK;
+    TERN_TRY(tern_trainer_finish(run->trainer, &report)); /* before the pause's clock starts: this is training */
+    if (eval_due) {
+        TERN_TRY(validate(c, run, VAL_BATCHES, &tokens));
+        run->val_step = step;
+    }
+    if (save_due) TERN_TRY(save(c, run));
+    TERN_TRY(take_report(c, run, &report));
+fail:
+    return status;
+}
+
+static tern_status loop(const train_command *c, train_run *run)
+{
+    tern_status status = TERN_OK;
+    tern_step_report report;
+    for (uint64_t step = 1; step <= (uint64_t)c->steps && !must_end(run); step++) {
         TERN_TRY(tern_trainer_step(run->trainer, &report));
         TERN_TRY(take_report(c, run, &report));
-        if (!last && is_due(c->eval_every, step)) {
-            TERN_TRY(validate(c, run, VAL_BATCHES, &tokens));
-            run->val_step = step;
-        }
-        if (!last && is_due(c->save_every, step)) TERN_TRY(save(c, run));
+        TERN_TRY(rest(c, run, step));
     }
     TERN_TRY(tern_trainer_finish(run->trainer, &report));
     TERN_TRY(take_report(c, run, &report));
@@ -254,41 +289,82 @@ fail:
     return status;
 }
 
+/* ---------------------------------------------------------------------- end */
+
+static tern_status say_where(const train_command *c, train_run *run)
+{
+    if (!c->out) {
+        tern_progress_say(&run->progress, "nothing was saved, as no --out was given");
+        return TERN_OK;
+    }
+    char *word = tern_cli_quote(c->out);
+    if (!word) return tern_error_memory("a folder's name", strlen(c->out));
+    tern_progress_say(&run->progress, "saved in %s; try: tern sample %s --prompt \"The \"", c->out, word);
+    free(word);
+    return TERN_OK;
+}
+
+static void say_diverged(const train_command *c, train_run *run)
+{
+    char good[96] = "no step before it was good";
+    const char *clip = c->clip > 0 ? "lower --clip" : "set --clip 1";
+    if (run->good_step > 0)
+        snprintf(good, sizeof good, "the last good loss was %.4f at step %llu", run->good_loss,
+                 (unsigned long long)run->good_step);
+    tern_progress_say(&run->progress,
+                      "tern: the run diverged at step %llu: its gradient or its loss is not finite, or the loss is "
+                      "above %.0f ln V (%llu step%s in a row); %s; lower --lr, which is %g, or %s",
+                      (unsigned long long)(run->reported - run->bad_steps + 1), BAD_LOSS,
+                      (unsigned long long)run->bad_steps, run->bad_steps == 1 ? "" : "s", good, c->lr, clip);
+}
+
 static tern_status end(const train_command *c, train_run *run)
 {
     tern_status status;
-    uint64_t tokens = 0;
-    if (stop_signal)
+    tern_progress_outcome outcome = {.val = NAN, .diverged = run->bad_steps > 0};
+    if (run->reported == 0) { /* the loop takes at least one step unless a signal came before it */
+        tern_progress_say(&run->progress, "tern: stopped before the first step; nothing was saved");
+        return TERN_OK;
+    }
+    if (tern_stop_signal)
         tern_progress_say(&run->progress, "tern: stopped by a signal after step %llu",
                           (unsigned long long)run->reported);
     TERN_TRY(save(c, run)); /* before the validation: a second signal must not cost the weights */
     run->val = NAN;
-    if (!stop_signal) TERN_TRY(validate(c, run, FINAL_VAL_BATCHES, &tokens));
-    TERN_TRY(tern_progress_end(&run->progress, run->val, tokens, stop_signal != 0));
-    if (c->out)
-        tern_progress_say(&run->progress, "saved in %s; try: tern sample %s --prompt \"The \"", c->out, c->out);
-    else
-        tern_progress_say(&run->progress, "nothing was saved, as no --out was given");
+    if (!must_end(run) && !outcome.diverged) TERN_TRY(validate(c, run, FINAL_VAL_BATCHES, &outcome.val_tokens));
+    outcome.val = run->val;
+    outcome.interrupted = tern_stop_signal != 0;
+    TERN_TRY(tern_progress_end(&run->progress, &outcome));
+    TERN_TRY(say_where(c, run));
+    if (outcome.diverged) say_diverged(c, run);
 fail:
     return status;
+}
+
+/* What was said to have failed counts more than a signal; 130 after Ctrl-C, as shells have it. */
+static int exit_code(const train_run *run)
+{
+    if (run->bad_steps > 0 || run->progress.json_lost || run->progress.metrics_lost) return TERN_CLI_FAILED;
+    return tern_stop_signal ? 128 + (int)tern_stop_signal : TERN_CLI_OK;
 }
 
 int tern_cli_train(int argc, char **argv)
 {
     tern_status status = TERN_OK;
     train_command command;
-    train_run run = {0};
+    train_run run = {.lock = -1};
     int code = parse(&command, argc, argv);
     if (code == TERN_CLI_GO) {
-        catch_signals();
+        tern_signals_catch();
         TERN_TRY(start(&command, &run));
         TERN_TRY(loop(&command, &run));
         TERN_TRY(end(&command, &run));
-        code = stop_signal ? 128 + (int)stop_signal : TERN_CLI_OK; /* 130 after Ctrl-C, as shells have it */
+        code = exit_code(&run);
     }
 fail:
     if (run.progress.live) fputc('\n', stderr);
     if (status < 0) code = tern_cli_fail(status);
+    tern_run_release(command.out, run.lock);
     tern_trainer_destroy(run.trainer);
     tern_device_close(run.device);
     free(command.flags);

@@ -3,6 +3,7 @@
 #include "core/cli/train_options.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define DEFAULT_PRESET "gpt-s"
@@ -76,6 +77,17 @@ int tern_cli_model_get(const tern_cli_model *model, tern_gpt2_options *out_optio
     return TERN_CLI_GO;
 }
 
+int tern_cli_refuse_null(const tern_cli_usage *usage, const tern_cli_device *options)
+{
+    const char *allowed = getenv("TERN_ALLOW_NULL");
+    if (strcmp(options->backend, "null") != 0 || (allowed && strcmp(allowed, "1") == 0)) return TERN_CLI_GO;
+    fprintf(stderr,
+            "tern: %s: the null backend computes nothing, it is for tests; give another --backend, or set "
+            "TERN_ALLOW_NULL=1\n",
+            usage->command);
+    return TERN_CLI_FAILED;
+}
+
 tern_status tern_cli_open_limited(const tern_cli_device *options, const char *limits, bool paper,
                                   tern_device **out_device, tern_plan_options *out_plan)
 {
@@ -99,6 +111,25 @@ tern_status tern_cli_open_limited(const tern_cli_device *options, const char *li
         .submit_seconds = believed.submit_seconds, .flops = believed.flops, .bytes_per_s = believed.bytes_per_s};
 fail:
     return status;
+}
+
+char *tern_cli_quote(const char *text)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+:,@%=";
+    const size_t bytes = strlen(text);
+    if (bytes > 0 && strspn(text, plain) == bytes) return strdup(text);
+    char *quoted = malloc(4 * bytes + 3), *to = quoted;
+    if (!quoted) return NULL;
+    *to++ = '\'';
+    for (size_t i = 0; i < bytes; i++) {
+        if (text[i] == '\'') { /* the quotes end, a quoted quote, they begin again */
+            memcpy(to, "'\\'", 3);
+            to += 3;
+        }
+        *to++ = text[i];
+    }
+    memcpy(to, "'", 2);
+    return quoted;
 }
 
 char *tern_cli_count(uint64_t count, char *text)

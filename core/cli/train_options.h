@@ -24,10 +24,16 @@ int tern_cli_model_parse(const tern_cli_usage *usage, tern_cli_model *model, int
 /* The shape, checked: TERN_CLI_GO, or the exit code after its sentence. */
 int tern_cli_model_get(const tern_cli_model *model, tern_gpt2_options *out_options);
 
+/* TERN_CLI_GO, or the exit code after its sentence: the null backend, for tests alone, is no device to train on. */
+int tern_cli_refuse_null(const tern_cli_usage *usage, const tern_cli_device *options);
+
 /* Opens the device; with a profile its limits are lowered first. out_plan: rates and submission length for the planner.
  * paper: a profile stands for a device of its own unless a backend was named. */
 TERN_MUST_USE tern_status tern_cli_open_limited(const tern_cli_device *options, const char *limits, bool paper,
                                                 tern_device **out_device, tern_plan_options *out_plan);
+
+/* The text as one word of a shell's line, quoted if it must be; free() it. NULL when out of memory. */
+char *tern_cli_quote(const char *text);
 
 /* "124.4 M", "3.3 M", "512"; text holds at least 24 bytes; returns it. */
 char *tern_cli_count(uint64_t count, char *text);

@@ -3,6 +3,7 @@
 #include "core/cli/train_progress.h"
 
 #include <cjson/cJSON.h>
+#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -67,17 +68,18 @@ static void format_time(double seconds, char text[32])
 
 static void show_line(tern_progress *p, const tern_step_report *r, double val, bool keep)
 {
-    char used[24], budget[24], eta[32], extra[64] = "", first[48] = "", rate[96] = "";
+    char used[24], budget[24], eta[32], extra[64] = "", first[48] = "", rate[96] = "", skips[32] = "";
     const uint64_t step = r->attempt + 1;
     format_time((double)(p->steps > step ? p->steps - step : 0) * p->seconds_per_step, eta);
     if (!isnan(val)) snprintf(extra, sizeof extra, "  val %.4f", val);
+    if (r->skips > 0) snprintf(skips, sizeof skips, "  skips %u", r->skips);
     if (step == 1)
         snprintf(first, sizeof first, " (ln V %.4f)", p->ln_vocab);
     else
         snprintf(rate, sizeof rate, "  %.0f tokens/s  ETA %s", (double)p->tokens_per_step / p->seconds_per_step, eta);
-    fprintf(stderr, "%sstep %llu/%llu  loss %.4f%s%s  norm %.3g  lr %.2e%s  memory %s of %s%s%s",
+    fprintf(stderr, "%sstep %llu/%llu  loss %.4f%s%s  norm %.3g  lr %.2e%s  memory %s of %s%s%s%s",
             p->terminal ? "\r" : "", (unsigned long long)step, (unsigned long long)p->steps, r->loss, first, extra,
-            r->norm, r->lr, rate, tern_cli_bytes(p->peak_bytes, used), tern_cli_bytes(p->budget_bytes, budget),
+            r->norm, r->lr, rate, tern_cli_bytes(p->peak_bytes, used), tern_cli_bytes(p->budget_bytes, budget), skips,
             r->skipped ? "  SKIPPED: gradient not finite" : "", p->terminal ? CLEAR_TO_END : "\n");
     p->live = p->terminal;
     if (keep) end_live(p);
@@ -86,14 +88,29 @@ static void show_line(tern_progress *p, const tern_step_report *r, double val, b
 
 /* --------------------------------------------------------------------- JSON */
 
+/* A reader that went away or a full disk. */
+static void put_line(tern_progress *p, const char *text)
+{
+    if (printf("%s\n", text) >= 0 && fflush(stdout) == 0) return;
+    p->json_lost = true;
+    tern_progress_say(p, "tern: the metrics could not be written to stdout: %s; the run stops and is saved",
+                      strerror(errno));
+}
+
+static void append_line(tern_progress *p, const char *text)
+{
+    if (tern_run_append(p->out, text) >= 0) return;
+    p->metrics_lost = true;
+    tern_progress_say(p, "tern: %s; the run goes on without metrics.jsonl", tern_error_message());
+}
+
 /* Takes the object; complete: every field was added. */
-static tern_status emit(const tern_progress *p, cJSON *json, bool complete)
+static tern_status emit(tern_progress *p, cJSON *json, bool complete)
 {
     char *text = json && complete ? cJSON_PrintUnformatted(json) : NULL;
     tern_status status = text ? TERN_OK : tern_error_memory("a line of metrics", 256);
-    if (text && p->json && (printf("%s\n", text) < 0 || fflush(stdout) != 0))
-        status = tern_error(TERN_ERROR_IO, "the metrics could not be written to stdout; is the disk full?");
-    if (status >= 0 && p->out) status = tern_run_append(p->out, text);
+    if (text && p->json && !p->json_lost) put_line(p, text);
+    if (text && p->out && !p->metrics_lost) append_line(p, text);
     cJSON_free(text);
     cJSON_Delete(json);
     return status;
@@ -109,7 +126,7 @@ static double elapsed(const tern_progress *p)
     return (double)(tern_time_ns() - p->start_ns - p->all_pause_ns) * 1e-9;
 }
 
-static tern_status emit_step(const tern_progress *p, const tern_step_report *r, double val)
+static tern_status emit_step(tern_progress *p, const tern_step_report *r, double val)
 {
     const double step = (double)(r->attempt + 1);
     cJSON *json = cJSON_CreateObject();
@@ -127,6 +144,7 @@ tern_status tern_progress_step(tern_progress *p, const tern_step_report *r, doub
 {
     const uint64_t now = tern_time_ns(), step = r->attempt + 1;
     p->recent[p->done++ % TERN_PROGRESS_RECENT] = r->loss;
+    p->skips = r->skips;
     const bool validated = !isnan(val);
     if (!log && !validated && !r->skipped && (!p->terminal || now - p->mark_ns < LIVE_NS)) return TERN_OK;
     const uint64_t spent = now - p->mark_ns > p->pause_ns ? now - p->mark_ns - p->pause_ns : 1;
@@ -147,20 +165,32 @@ static double overall_rate(const tern_progress *p, double seconds)
     return seconds > 0 ? (double)p->done * tokens / seconds : 0;
 }
 
-tern_status tern_progress_end(tern_progress *p, double val, uint64_t val_tokens, bool interrupted)
+static void show_end(tern_progress *p, const tern_progress_outcome *o, double train, double seconds, double rate)
+{
+    const int count = p->done < TERN_PROGRESS_RECENT ? (int)p->done : TERN_PROGRESS_RECENT;
+    end_live(p);
+    if (isfinite(train))
+        fprintf(stderr, "train_loss %.4f (mean of the last %d %s)", train, count, count == 1 ? "step" : "steps");
+    else
+        fprintf(stderr, "train_loss not finite within the last %d %s", count, count == 1 ? "step" : "steps");
+    if (!isnan(o->val))
+        fprintf(stderr, "  val_loss %.4f (%llu held-out tokens)", o->val, (unsigned long long)o->val_tokens);
+    if (p->skips > 0) fprintf(stderr, "  skips %u", p->skips);
+    fprintf(stderr, "  %.1f s, %.0f tokens/s\n", seconds, rate);
+}
+
+tern_status tern_progress_end(tern_progress *p, const tern_progress_outcome *o)
 {
     const double seconds = elapsed(p), tokens = (double)(p->done * p->tokens_per_step),
                  train = tern_progress_train_loss(p), rate = overall_rate(p, seconds);
     cJSON *json = cJSON_CreateObject();
     bool complete = add(json, "steps", (double)p->done) && add(json, "train_loss", train) &&
-                    add(json, "val_loss", val) && add(json, "val_tokens", (double)val_tokens) &&
+                    add(json, "val_loss", o->val) && add(json, "val_tokens", (double)o->val_tokens) &&
                     add(json, "tokens", tokens) && add(json, "tokens_per_s", rate) &&
-                    add(json, "peak_bytes", (double)p->peak_bytes) && add(json, "seconds", seconds);
-    if (complete) complete = cJSON_AddBoolToObject(json, "interrupted", interrupted) != NULL;
-    end_live(p);
-    fprintf(stderr, "train_loss %.4f (mean of the last %d steps)", train,
-            p->done < TERN_PROGRESS_RECENT ? (int)p->done : TERN_PROGRESS_RECENT);
-    if (!isnan(val)) fprintf(stderr, "  val_loss %.4f (%llu held-out tokens)", val, (unsigned long long)val_tokens);
-    fprintf(stderr, "  %.1f s, %.0f tokens/s\n", seconds, rate);
+                    add(json, "peak_bytes", (double)p->peak_bytes) && add(json, "skips", p->skips) &&
+                    add(json, "seconds", seconds) &&
+                    cJSON_AddBoolToObject(json, "interrupted", o->interrupted) != NULL &&
+                    cJSON_AddBoolToObject(json, "diverged", o->diverged) != NULL;
+    show_end(p, o, train, seconds, rate);
     return emit(p, json, complete);
 }

@@ -8,7 +8,7 @@
  * What it is not: it decides nothing about the run.
  * Invariant: rates count neither the build nor validation nor saving, and step 1, in which drivers still translate
  * kernels, counts for itself only; an ended run's last object holds train_loss and
- * val_loss. */
+ * val_loss; a failed write costs the lines, never the run. */
 #ifndef TERN_CLI_TRAIN_PROGRESS_H
 #define TERN_CLI_TRAIN_PROGRESS_H
 
@@ -30,7 +30,9 @@ typedef struct tern_progress {
     double seconds_per_step; /* of the latest interval */
     double first_seconds;    /* of step 1 */
     double recent[TERN_PROGRESS_RECENT];
-    uint64_t done; /* steps reported */
+    uint64_t done;                /* steps reported */
+    uint32_t skips;               /* of them, those that changed nothing */
+    bool json_lost, metrics_lost; /* stdout, metrics.jsonl: a write failed, which was said; no more is written */
 } tern_progress;
 
 /* Call when the build is over. json, out and budget fields must be there. */
@@ -42,8 +44,13 @@ TERN_MUST_USE tern_status tern_progress_step(tern_progress *progress, const tern
 void tern_progress_pause(tern_progress *progress, uint64_t ns);
 /* Mean loss of the latest steps; NaN before the first. */
 double tern_progress_train_loss(const tern_progress *progress);
-/* The last object. val NaN: not validated. */
-TERN_MUST_USE tern_status tern_progress_end(tern_progress *progress, double val, uint64_t val_tokens, bool interrupted);
+typedef struct tern_progress_outcome {
+    double val; /* NaN: not validated */
+    uint64_t val_tokens;
+    bool interrupted, diverged;
+} tern_progress_outcome;
+/* The last object. */
+TERN_MUST_USE tern_status tern_progress_end(tern_progress *progress, const tern_progress_outcome *outcome);
 /* A line of its own on stderr, after the live line if there is one. */
 void tern_progress_say(tern_progress *progress, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -7,25 +7,46 @@
 #include "core/device/plugin.h"
 
 #include <dlfcn.h>
+#include <inttypes.h>
 #include <limits.h>
-#include <link.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "core/base/hash.h"
 #include "core/base/log.h"
 
-/* The folder of the file that holds this very function: libtern.so, or a program with core inside. False if unknown, or
- * known only relative to a current directory that may have changed since. */
+/* The file mapped at `address`, as the kernel names it: right even where the loader was given a relative path
+ * (LD_LIBRARY_PATH=build/lib) and the current directory has changed since. */
+static bool mapped_file(uintptr_t address, char *out_path, size_t bytes)
+{
+    char line[PATH_MAX + 128];
+    bool found = false;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    while (maps && !found && fgets(line, sizeof line, maps)) {
+        uintptr_t start, end;
+        int path = 0; /* after permissions, offset, device and inode */
+        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %*s %*s %*s %*s %n", &start, &end, &path) < 2 || path == 0)
+            continue;
+        if (address < start || address >= end || line[path] != '/') continue;
+        line[strcspn(line, "\n")] = 0;
+        found = snprintf(out_path, bytes, "%s", line + path) < (int)bytes;
+    }
+    if (maps) fclose(maps);
+    return found;
+}
+
+/* The folder of the file that holds this very function: libtern.so, or a program with core inside. False: unknown. */
 static bool own_folder(char *out_path, size_t bytes)
 {
+    char file[PATH_MAX], real[PATH_MAX];
+    const uintptr_t here = (uintptr_t)&tern_plugin_find;
     Dl_info info;
-    struct link_map *map = NULL;
-    char real[PATH_MAX];
-    if (!dladdr1((void *)(uintptr_t)&tern_plugin_find, &info, (void **)&map, RTLD_DL_LINKMAP) || !map) return false;
-    const char *name = *map->l_name ? map->l_name : "/proc/self/exe"; /* the program itself has no name there */
-    if (*name != '/' || !realpath(name, real)) return false;
+    const bool absolute = dladdr((void *)here, &info) && info.dli_fname && *info.dli_fname == '/';
+    if (!absolute && !mapped_file(here, file, sizeof file)) return false;
+    if (!realpath(absolute ? info.dli_fname : file, real)) return false;
     char *slash = strrchr(real, '/');
     if (!slash) return false;
     *slash = 0;
@@ -85,10 +106,13 @@ static tern_status check_table(const char *name, const tern_backend *backend)
     return TERN_OK;
 }
 
-/* The folders of TERN_BACKEND_PATH, in order. */
+/* The folders of TERN_BACKEND_PATH, in order. Every backend is searched there, but one value is complained of once. */
 static tern_status search_path(const char *name, char *places, size_t bytes, const tern_backend **out_backend)
 {
+    static _Atomic uint64_t complained_of;
     const char *list = getenv("TERN_BACKEND_PATH");
+    const uint64_t value = list ? tern_hash(TERN_HASH_START, list, strlen(list)) : 0;
+    const bool complain = list && atomic_exchange(&complained_of, value) != value;
     while (list && *list) {
         size_t length = strcspn(list, ":");
         char folder[PATH_MAX];
@@ -98,7 +122,7 @@ static tern_status search_path(const char *name, char *places, size_t bytes, con
                 tern_status status = load_from(folder, name, out_backend);
                 if (status != TERN_ERROR_NOT_FOUND) return status;
                 add_place(places, bytes, folder);
-            } else {
+            } else if (complain) {
                 tern_log_write(TERN_LOG_WARNING, "TERN_BACKEND_PATH: \"%s\" is not an absolute path and is ignored",
                                folder);
             }

@@ -183,14 +183,12 @@ tern_tensor *tern_random(tern_graph *graph, const char *label, int32_t rank, con
                                "random: the label is empty; it keys the numbers, so give each call its own");
     if (!shape_given(graph, "random", rank, shape)) return graph->inert;
     uint32_t hash = tern_hash_label(label);
-    for (uint32_t i = 0; i < graph->node_count; i++) {
-        const tern_tensor *other = graph->nodes[i];
-        if (other->op == TERN_OP_RANDOM && other->at.random.label_hash == hash)
-            return tern_graph_fail(graph, TERN_ERROR_INVALID,
-                                   "random \"%s\" %s: %s has the same key and would give the same numbers; "
-                                   "choose another label",
-                                   label, tern_describe_shape(rank, shape).text, tern_describe(other).text);
-    }
+    const tern_tensor *other = tern_graph_find_random(graph, hash);
+    if (other)
+        return tern_graph_fail(graph, TERN_ERROR_INVALID,
+                               "random \"%s\" %s: %s has the same key and would give the same numbers; "
+                               "choose another label",
+                               label, tern_describe_shape(rank, shape).text, tern_describe(other).text);
     tern_tensor *control = tern_graph_control(graph);
     tern_tensor *x = tern_graph_node(graph, TERN_OP_RANDOM, TERN_U32, rank, shape, 1, &control, label);
     if (x == graph->inert) return x;
@@ -213,11 +211,10 @@ tern_tensor *tern_assign(tern_tensor *target, tern_tensor *value)
         return tern_graph_fail(graph, TERN_ERROR_INVALID,
                                "assign: the target %s and the value %s differ in shape or dtype",
                                tern_describe(target).text, tern_describe(value).text);
-    for (uint32_t i = 0; i < graph->node_count; i++)
-        if (graph->nodes[i]->op == TERN_OP_ASSIGN && graph->nodes[i]->in[0] == target)
-            return tern_graph_fail(graph, TERN_ERROR_INVALID,
-                                   "assign: %s is assigned twice; assign to the tensor that the first "
-                                   "tern_assign returned",
-                                   tern_describe(target).text);
+    if (target->replaced)
+        return tern_graph_fail(graph, TERN_ERROR_INVALID,
+                               "assign: %s is assigned twice; assign to the tensor that the first "
+                               "tern_assign returned",
+                               tern_describe(target).text);
     return tern_graph_node(graph, TERN_OP_ASSIGN, target->dtype, target->rank, target->shape, 2, in, NULL);
 }

@@ -185,6 +185,67 @@ bool tern_build_ready(const char *op, int32_t count, tern_tensor *const *in, ter
     return graph->status >= 0;
 }
 
+/* ------------------------------------------------------------------- names */
+
+struct tern_graph_name {
+    tern_tensor *tensor; /* NULL: a free slot */
+    uint32_t hash;       /* tern_hash_label of its label */
+};
+
+static bool is_named(tern_op op) { return tern_ops[op].kind == TERN_KIND_LEAF || op == TERN_OP_RANDOM; }
+
+/* Behind what has the same hash, so that the first of several is found first. */
+static void put_name(struct tern_graph_name *names, uint32_t capacity, struct tern_graph_name name)
+{
+    uint32_t slot = name.hash & (capacity - 1u);
+    while (names[slot].tensor) slot = (slot + 1u) & (capacity - 1u);
+    names[slot] = name;
+}
+
+/* Makes room for one name more, at most half of the slots being taken; the old table stays behind in the arena. */
+static bool reserve_name(tern_graph *graph)
+{
+    if (graph->name_count < graph->name_capacity / 2) return true;
+    const uint32_t larger = graph->name_capacity ? graph->name_capacity * 2 : 64;
+    struct tern_graph_name *names = tern_graph_alloc(graph, larger * sizeof *names);
+    if (!names) return false;
+    /* In the order of creation, which the slots have lost. */
+    for (uint32_t i = 0; i < graph->node_count; i++)
+        if (is_named(graph->nodes[i]->op))
+            put_name(names, larger, (struct tern_graph_name){graph->nodes[i], tern_hash_label(graph->nodes[i]->label)});
+    graph->names = names;
+    graph->name_capacity = larger;
+    return true;
+}
+
+static void add_name(tern_graph *graph, tern_tensor *x)
+{
+    put_name(graph->names, graph->name_capacity, (struct tern_graph_name){x, tern_hash_label(x->label)});
+    graph->name_count++;
+}
+
+/* name NULL: the hash decides. */
+static tern_tensor *find_name(const tern_graph *graph, tern_op op, uint32_t hash, const char *name)
+{
+    if (!graph->name_capacity) return NULL;
+    const uint32_t mask = graph->name_capacity - 1u;
+    for (uint32_t slot = hash & mask; graph->names[slot].tensor; slot = (slot + 1u) & mask) {
+        tern_tensor *x = graph->names[slot].tensor;
+        if (graph->names[slot].hash == hash && x->op == op && (!name || strcmp(x->label, name) == 0)) return x;
+    }
+    return NULL;
+}
+
+tern_tensor *tern_graph_find(const tern_graph *graph, tern_op op, const char *name)
+{
+    return find_name(graph, op, tern_hash_label(name), name);
+}
+
+tern_tensor *tern_graph_find_random(const tern_graph *graph, uint32_t label_hash)
+{
+    return find_name(graph, TERN_OP_RANDOM, label_hash, NULL);
+}
+
 /* ------------------------------------------------------------------- nodes */
 
 /* A gradient can flow into R when its op passes one on and some input's does. */
@@ -233,7 +294,9 @@ tern_tensor *tern_graph_node(tern_graph *graph, tern_op op, int32_t dtype, int32
     }
     tern_tensor *x = tern_graph_alloc(graph, sizeof *x);
     char *owned = x ? copy_text(graph, label) : NULL;
-    if (!owned || !grow(graph, (void **)&graph->nodes, graph->node_count, &graph->node_capacity, sizeof *graph->nodes))
+    if (!owned ||
+        !grow(graph, (void **)&graph->nodes, graph->node_count, &graph->node_capacity, sizeof *graph->nodes) ||
+        (is_named(op) && !reserve_name(graph)))
         return fail_memory(graph);
     x->graph = graph;
     x->id = graph->node_count;
@@ -246,6 +309,8 @@ tern_tensor *tern_graph_node(tern_graph *graph, tern_op op, int32_t dtype, int32
     for (int32_t i = 0; i < rank; i++) x->shape[i] = shape[i];
     for (int32_t i = 0; i < in_count; i++) x->in[i] = in[i];
     x->needs_gradient = passes_gradient(x);
+    if (op == TERN_OP_ASSIGN) in[0]->replaced = true;
+    if (is_named(op)) add_name(graph, x);
     graph->nodes[graph->node_count++] = x;
     return x;
 }
@@ -277,13 +342,6 @@ bool tern_has_shape(const tern_tensor *x, int32_t rank, const int64_t *shape)
 }
 
 bool tern_same_shape(const tern_tensor *a, const tern_tensor *b) { return tern_has_shape(a, b->rank, b->shape); }
-
-tern_tensor *tern_graph_find(const tern_graph *graph, tern_op op, const char *name)
-{
-    for (uint32_t i = 0; i < graph->node_count; i++)
-        if (graph->nodes[i]->op == op && strcmp(graph->nodes[i]->label, name) == 0) return graph->nodes[i];
-    return NULL;
-}
 
 int32_t tern_rank(const tern_tensor *x) { return x ? x->rank : 0; }
 

@@ -50,6 +50,7 @@ struct tern_tensor {
     int32_t in_count;
     tern_tensor *in[TERN_MAX_INPUTS];
     bool needs_gradient; /* a trainable parameter is below it */
+    bool replaced;       /* an ASSIGN writes over this version */
     char *label;         /* never NULL: the user's, or "op#id" */
     tern_tensor *weight; /* loss weights that come with it (cross-entropy's ignore index), or NULL */
     union {
@@ -113,6 +114,8 @@ struct tern_graph {
         char *name;
     } * outputs;
     uint32_t output_count, output_capacity;
+    struct tern_graph_name *names; /* leaves and RANDOM nodes by label: open addressing, name_capacity a power of two */
+    uint32_t name_count, name_capacity;
     tern_tensor *inert;              /* what ops return after an error; not in nodes */
     struct tern_graph_chunk *chunks; /* arena: nodes and labels live until the graph dies */
     size_t memory_bytes,
@@ -146,10 +149,13 @@ void *tern_graph_alloc(tern_graph *graph, size_t bytes);
  * passes. */
 tern_tensor *tern_graph_copy(tern_graph *graph, const tern_tensor *like, tern_tensor *const *in, tern_pass pass);
 
-int64_t tern_count(const tern_tensor *x);                                            /* number of elements */
-tern_tensor *tern_graph_find(const tern_graph *graph, tern_op op, const char *name); /* leaf by name, or NULL */
-tern_tensor *tern_second(tern_tensor *contraction);                                  /* SECOND node */
-tern_tensor *tern_matmul_3d(tern_tensor *a, tern_tensor *b);                         /* the bare primitive */
+int64_t tern_count(const tern_tensor *x); /* number of elements */
+/* The leaf or RANDOM node of that op and name, the first where passes made several; NULL: none. */
+tern_tensor *tern_graph_find(const tern_graph *graph, tern_op op, const char *name);
+/* The RANDOM node whose label has this tern_hash_label, or NULL. */
+tern_tensor *tern_graph_find_random(const tern_graph *graph, uint32_t label_hash);
+tern_tensor *tern_second(tern_tensor *contraction);          /* SECOND node */
+tern_tensor *tern_matmul_3d(tern_tensor *a, tern_tensor *b); /* the bare primitive */
 
 /* Part 0: the stable order (N) u32 of the ids; part 1: offsets (rows + 1) u32 of each id's run in it. Inputs named
  * "<ids>.order" and "<ids>.offsets", which whoever feeds `ids` computes by a counting sort (tern_counting_sort). Only

@@ -87,7 +87,7 @@ tern_status tern_split_columns(const tern_graph *graph, tern_graph **out_graph)
     for (uint32_t o = 0; o < graph->output_count; o++) {
         const tern_tensor *x = graph->outputs[o].tensor;
         tern_tensor *y = map[x->id];
-        if (x->op == TERN_OP_ASSIGN && tern_is_replaced(graph, x)) /* a view to copy through */
+        if (x->op == TERN_OP_ASSIGN && x->replaced) /* a view to copy through */
             y = tern_graph_node(result, TERN_OP_RESHAPE, x->dtype, x->rank, x->shape, 1, &y, x->label);
         tern_output(y, graph->outputs[o].name);
     }

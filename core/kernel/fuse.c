@@ -15,17 +15,10 @@ const tern_tensor *tern_same_elements(const tern_tensor *x)
     return x;
 }
 
-bool tern_is_replaced(const tern_graph *graph, const tern_tensor *version)
-{
-    for (uint32_t i = version->id + 1u; i < graph->node_count; i++)
-        if (graph->nodes[i]->op == TERN_OP_ASSIGN && graph->nodes[i]->in[0] == version) return true;
-    return false;
-}
-
-const tern_tensor *tern_fuser_output(const tern_graph *graph, const tern_tensor *x)
+const tern_tensor *tern_fuser_output(const tern_tensor *x)
 {
     const tern_tensor *base = tern_same_elements(x);
-    return base != x && tern_is_replaced(graph, base) ? x : base;
+    return base != x && base->replaced ? x : base;
 }
 
 bool tern_fuser_is_point(const tern_fuser *fuser, const tern_tensor *x)
@@ -76,7 +69,7 @@ static void store_required(tern_fuser *fuser)
         store_kept(fuser, x);
     }
     for (uint32_t o = 0; o < graph->output_count; o++) {
-        const tern_tensor *x = tern_fuser_output(graph, graph->outputs[o].tensor);
+        const tern_tensor *x = tern_fuser_output(graph->outputs[o].tensor);
         if (tern_ops[x->op].kind != TERN_KIND_LEAF || x->op == TERN_OP_INDEX || x->op == TERN_OP_CONSTANT)
             fuser->stored[x->id] = true;
     }
@@ -114,19 +107,28 @@ static tern_status store_chain_links(tern_fuser *fuser)
     return TERN_OK;
 }
 
-/* A reduction that several stored values need would be repeated in each kernel; true when one was newly stored. */
-static bool store_shared_reductions(tern_fuser *fuser)
+/* A reduction that several stored values need would be repeated in each kernel; *out_changed: one was newly stored. */
+static tern_status store_shared_reductions(tern_fuser *fuser, bool *out_changed)
 {
-    bool changed = false;
-    for (uint32_t i = 0; i < fuser->graph->node_count; i++) {
-        const tern_tensor *x = fuser->graph->nodes[i];
-        if (!fuser->live[i] || fuser->stored[i] || tern_ops[x->op].kind != TERN_KIND_REDUCE) continue;
-        uint32_t users = 0;
-        for (uint32_t p = 0; p < fuser->order_count && users < 2; p++)
-            if (tern_bit(fuser->reads[fuser->order[p]], i)) users++;
-        if (users >= 2) fuser->stored[i] = changed = true;
+    const uint32_t n = fuser->graph->node_count, words = n / 64u + 1u;
+    uint64_t *once = calloc(2u * (size_t)words, sizeof *once),
+             *twice = once + words; /* nodes with 1, 2 or more users */
+    *out_changed = false;
+    if (!once) return tern_error_memory("the fuser", 2u * (size_t)words * sizeof *once);
+    for (uint32_t p = 0; p < fuser->order_count; p++) {
+        const uint64_t *reads = fuser->reads[fuser->order[p]];
+        for (uint32_t w = 0; w < words; w++) {
+            twice[w] |= once[w] & reads[w];
+            once[w] |= reads[w];
+        }
     }
-    return changed;
+    for (uint32_t i = 0; (i = tern_bit_next(twice, i, n)) < n; i++) {
+        if (!fuser->live[i] || fuser->stored[i] || tern_ops[fuser->graph->nodes[i]->op].kind != TERN_KIND_REDUCE)
+            continue;
+        fuser->stored[i] = *out_changed = true;
+    }
+    free(once);
+    return TERN_OK;
 }
 
 static tern_status allocate(tern_fuser *fuser)
@@ -154,7 +156,8 @@ tern_status tern_fuser_run(tern_fuser *fuser, const tern_graph *graph)
     if ((status = store_chain_links(fuser)) < 0) return status;
     for (bool again = true; again;) { /* each round stores at least one value more */
         if ((status = tern_fuser_order(fuser)) < 0) return status;
-        if (store_shared_reductions(fuser)) continue;
+        if ((status = store_shared_reductions(fuser, &again)) < 0) return status;
+        if (again) continue;
         if ((status = tern_fuser_group(fuser, &again)) < 0) return status;
     }
     return TERN_OK;

@@ -56,13 +56,37 @@ void tern_fuser_clear_groups(tern_fuser *fuser);
 const tern_tensor *tern_same_elements(const tern_tensor *x);
 /* The value that holds an output's elements: what lies behind its reshapes, unless that is a version which an ASSIGN
  * replaces; then the reshape is stored, as a copy. */
-const tern_tensor *tern_fuser_output(const tern_graph *graph, const tern_tensor *x);
-/* Whether an ASSIGN writes over this version. */
-bool tern_is_replaced(const tern_graph *graph, const tern_tensor *version);
+const tern_tensor *tern_fuser_output(const tern_tensor *x);
 /* Computed by a kernel of its own or in an epilogue: stored and not a leaf. */
 bool tern_fuser_is_point(const tern_fuser *fuser, const tern_tensor *x);
 
 static inline bool tern_bit(const uint64_t *bits, uint32_t i) { return bits[i / 64] >> (i % 64) & 1u; }
 static inline void tern_bit_set(uint64_t *bits, uint32_t i) { bits[i / 64] |= 1ull << (i % 64); }
+
+/* The first set bit in [i, end), or end. Sets are sparse and wide, so loops over them go from bit to bit. */
+static inline uint32_t tern_bit_next(const uint64_t *bits, uint32_t i, uint32_t end)
+{
+    while (i < end) {
+        const uint64_t rest = bits[i / 64] >> (i % 64);
+        if (rest) {
+            i += (uint32_t)__builtin_ctzll(rest);
+            return i < end ? i : end;
+        }
+        i = (i / 64 + 1u) * 64u;
+    }
+    return end;
+}
+
+/* The last set bit in [0, end), or end. */
+static inline uint32_t tern_bit_last(const uint64_t *bits, uint32_t end)
+{
+    for (uint32_t i = end; i > 0;) {
+        const uint32_t word = (i - 1u) / 64, kept = i - word * 64u; /* 1 .. 64 low bits of it */
+        const uint64_t rest = bits[word] << (64u - kept);
+        if (rest) return i - 1u - (uint32_t)__builtin_clzll(rest);
+        i = word * 64u;
+    }
+    return end;
+}
 
 #endif

@@ -21,11 +21,10 @@
 /* The reduction nearest to root that its kernel would have to compute, or NULL. */
 static const tern_tensor *find_reduction(const tern_fuser *fuser, const tern_tensor *root)
 {
-    for (uint32_t i = root->id; i-- > 0;) {
+    const uint64_t *reads = fuser->reads[root->id];
+    for (uint32_t end = root->id, i; (i = tern_bit_last(reads, end)) < end; end = i) {
         const tern_tensor *x = fuser->graph->nodes[i];
-        if (tern_ops[x->op].kind == TERN_KIND_REDUCE && tern_bit(fuser->reads[root->id], i) &&
-            !tern_fuser_is_point(fuser, x))
-            return x;
+        if (tern_ops[x->op].kind == TERN_KIND_REDUCE && !tern_fuser_is_point(fuser, x)) return x;
     }
     return NULL;
 }
@@ -145,8 +144,8 @@ static bool shares_input(const tern_fuser *fuser, const tern_group *group, const
     const uint64_t *reads = fuser->reads[root->id];
     if (root->op == TERN_OP_ASSIGN && tern_bit(group->leaves, tern_storage_of(root)->id))
         return true; /* it replaces what the group reads */
-    for (uint32_t i = 0; i < n; i++) {
-        if (!tern_bit(reads, i) || !tern_bit(group->leaves, i)) continue;
+    for (uint32_t i = 0; (i = tern_bit_next(reads, i, n)) < n; i++) {
+        if (!tern_bit(group->leaves, i)) continue;
         const tern_tensor *x = fuser->graph->nodes[i];
         if (x->op == TERN_OP_CONSTANT || strcmp(x->label, TERN_CONTROL_NAME) == 0) continue;
         if (tern_ops[x->op].kind == TERN_KIND_LEAF || tern_fuser_is_point(fuser, x) || x->op == TERN_OP_SECOND)
@@ -165,13 +164,18 @@ static int32_t group_of(const tern_fuser *fuser, const tern_tensor *x)
  * as computed where they stand. */
 static int32_t earliest_group(const tern_fuser *fuser, const tern_tensor *point)
 {
+    const uint32_t n = fuser->graph->node_count;
+    const uint64_t *reads = fuser->reads[point->id];
     int32_t earliest = -1;
-    for (uint32_t i = 0; i < fuser->graph->node_count; i++) {
+    for (uint32_t i = 0; (i = tern_bit_next(reads, i, n)) < n; i++) {
         const tern_tensor *x = fuser->graph->nodes[i];
-        bool before = tern_bit(fuser->reads[point->id], i);
-        if (!before && point->op == TERN_OP_ASSIGN && x != point && fuser->reads[i] && tern_fuser_is_point(fuser, x))
-            before = tern_bit(fuser->reads[i], point->in[0]->id);
-        if (before && x != point && group_of(fuser, x) > earliest) earliest = group_of(fuser, x);
+        if (x != point && group_of(fuser, x) > earliest) earliest = group_of(fuser, x);
+    }
+    for (uint32_t p = 0; p < fuser->order_count && point->op == TERN_OP_ASSIGN; p++) {
+        const tern_tensor *x = fuser->graph->nodes[fuser->order[p]];
+        if (x == point) break; /* what follows has no group yet */
+        if (fuser->group_of[x->id] > earliest && tern_bit(fuser->reads[x->id], point->in[0]->id))
+            earliest = fuser->group_of[x->id];
     }
     return earliest;
 }

@@ -40,14 +40,6 @@ static tern_status find_reads(tern_fuser *fuser, const tern_tensor *point)
     return TERN_OK;
 }
 
-/* Whether b must come before a. */
-static bool precedes(const tern_fuser *fuser, const tern_tensor *b, const tern_tensor *a)
-{
-    if (a == b) return false;
-    if (tern_bit(fuser->reads[a->id], b->id)) return true;
-    return a->op == TERN_OP_ASSIGN && tern_bit(fuser->reads[b->id], a->in[0]->id);
-}
-
 static uint32_t collect_points(tern_fuser *fuser, uint32_t *points)
 {
     uint32_t count = 0;
@@ -69,41 +61,116 @@ static tern_status order_cycle(const tern_fuser *fuser, const uint32_t *points, 
         label);
 }
 
-/* Kahn's algorithm; among the ready ones the lowest id, so that the order follows the model's text. */
-static tern_status sort_points(tern_fuser *fuser, const uint32_t *points, uint32_t *waiting, uint32_t count)
+/* Who waits for whom, as positions among the points: followers[first[p] .. first[p + 1]) wait for point p. */
+typedef struct edges {
+    uint32_t *place;                       /* per node id: its position, UINT32_MAX if it is no point */
+    uint32_t *replacer;                    /* per node id: the position of the ASSIGN that replaces it, or UINT32_MAX */
+    uint32_t *first, *followers, *waiting; /* waiting: how many edges into each point are left */
+} edges;
+
+static void edges_finish(edges *e)
 {
-    tern_tensor *const *nodes = fuser->graph->nodes;
-    for (uint32_t a = 0; a < count; a++) {
-        waiting[a] = 0;
-        for (uint32_t b = 0; b < count; b++) waiting[a] += precedes(fuser, nodes[points[b]], nodes[points[a]]);
-    }
-    fuser->order_count = 0;
-    while (fuser->order_count < count) {
-        uint32_t next = 0;
-        while (next < count && waiting[next] != 0) next++;
-        if (next == count) return order_cycle(fuser, points, waiting, count);
-        fuser->order[fuser->order_count++] = points[next];
-        waiting[next] = UINT32_MAX;
-        for (uint32_t a = 0; a < count; a++)
-            if (waiting[a] != UINT32_MAX && precedes(fuser, nodes[points[next]], nodes[points[a]])) waiting[a]--;
+    free(e->place);
+    free(e->replacer);
+    free(e->first);
+    free(e->followers);
+    free(e->waiting);
+}
+
+static tern_status edges_create(const tern_fuser *fuser, const uint32_t *points, uint32_t count, edges *e)
+{
+    const size_t n = fuser->graph->node_count + 1u;
+    e->place = malloc(n * sizeof *e->place);
+    e->replacer = malloc(n * sizeof *e->replacer);
+    e->first = calloc(count + 2u, sizeof *e->first);
+    e->waiting = calloc(count + 1u, sizeof *e->waiting);
+    if (!e->place || !e->replacer || !e->first || !e->waiting) return tern_error_memory("the fuser's order", n * 16u);
+    memset(e->place, 0xff, n * sizeof *e->place);
+    memset(e->replacer, 0xff, n * sizeof *e->replacer);
+    for (uint32_t p = 0; p < count; p++) {
+        const tern_tensor *x = fuser->graph->nodes[points[p]];
+        e->place[points[p]] = p;
+        if (x->op == TERN_OP_ASSIGN) e->replacer[x->in[0]->id] = p;
     }
     return TERN_OK;
+}
+
+/* Counts an edge, or where followers is there, writes it; from and to the same: none. */
+static void add_edge(edges *e, uint32_t from, uint32_t to)
+{
+    if (from == UINT32_MAX || to == UINT32_MAX || from == to) return;
+    if (!e->followers) {
+        e->first[from + 1u]++;
+        e->waiting[to]++;
+    } else {
+        e->followers[e->first[from]++] = to;
+    }
+}
+
+static void visit_edges(const tern_fuser *fuser, const uint32_t *points, uint32_t count, edges *e)
+{
+    const uint32_t n = fuser->graph->node_count;
+    for (uint32_t p = 0; p < count; p++) {
+        const uint64_t *reads = fuser->reads[points[p]];
+        for (uint32_t i = 0; (i = tern_bit_next(reads, i, n)) < n; i++) {
+            add_edge(e, e->place[i], p);
+            add_edge(e, p, e->replacer[i]);
+        }
+    }
+}
+
+static tern_status edges_fill(const tern_fuser *fuser, const uint32_t *points, uint32_t count, edges *e)
+{
+    visit_edges(fuser, points, count, e);
+    uint64_t total = 0;
+    for (uint32_t p = 0; p < count; p++) total += e->first[p + 1u];
+    e->followers = total < UINT32_MAX ? malloc((total + 1u) * sizeof *e->followers) : NULL;
+    if (!e->followers) return tern_error_memory("the fuser's order", total * sizeof *e->followers);
+    for (uint32_t p = 0; p < count; p++) e->first[p + 1u] += e->first[p];
+    visit_edges(fuser, points, count, e);
+    for (uint32_t p = count; p > 0; p--) e->first[p] = e->first[p - 1u]; /* writing moved each to its end */
+    e->first[0] = 0;
+    return TERN_OK;
+}
+
+/* Kahn's algorithm; among the ready ones the lowest id, so that the order follows the model's text. */
+static tern_status sort_points(tern_fuser *fuser, const uint32_t *points, uint32_t count, edges *e)
+{
+    uint64_t *ready = calloc(count / 64u + 1u, sizeof *ready);
+    if (!ready) return tern_error_memory("the fuser's order", count / 8u);
+    for (uint32_t p = 0; p < count; p++)
+        if (e->waiting[p] == 0) tern_bit_set(ready, p);
+    uint32_t lowest = 0; /* nothing below it is ready */
+    fuser->order_count = 0;
+    while ((lowest = tern_bit_next(ready, lowest, count)) < count) {
+        const uint32_t p = lowest;
+        ready[p / 64] &= ~(1ull << (p % 64));
+        fuser->order[fuser->order_count++] = points[p];
+        for (uint32_t k = e->first[p]; k < e->first[p + 1u]; k++) {
+            const uint32_t follower = e->followers[k];
+            if (--e->waiting[follower] > 0) continue;
+            tern_bit_set(ready, follower);
+            if (follower < lowest) lowest = follower;
+        }
+    }
+    free(ready);
+    return fuser->order_count == count ? TERN_OK : order_cycle(fuser, points, e->waiting, count);
 }
 
 tern_status tern_fuser_order(tern_fuser *fuser)
 {
     const uint32_t n = fuser->graph->node_count;
-    uint32_t *points = malloc((n + 1u) * sizeof *points), *waiting = malloc((n + 1u) * sizeof *waiting);
+    uint32_t *points = malloc((n + 1u) * sizeof *points);
+    edges e = {0};
     tern_status status = TERN_OK;
-    if (!points || !waiting) {
-        status = tern_error_memory("the fuser's order", n * 8u);
-        goto fail;
-    }
+    if (!points) return tern_error_memory("the fuser's order", (n + 1u) * sizeof *points);
     const uint32_t count = collect_points(fuser, points);
     for (uint32_t p = 0; p < count; p++) TERN_TRY(find_reads(fuser, fuser->graph->nodes[points[p]]));
-    TERN_TRY(sort_points(fuser, points, waiting, count));
+    TERN_TRY(edges_create(fuser, points, count, &e));
+    TERN_TRY(edges_fill(fuser, points, count, &e));
+    TERN_TRY(sort_points(fuser, points, count, &e));
 fail:
+    edges_finish(&e);
     free(points);
-    free(waiting);
     return status;
 }

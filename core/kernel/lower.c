@@ -263,7 +263,7 @@ static tern_status add_outputs(lowering *l)
     l->out->outputs = calloc(graph->output_count + 1u, sizeof *l->out->outputs);
     if (!l->out->outputs) return tern_error_memory("the outputs", graph->output_count * sizeof *l->out->outputs);
     for (uint32_t o = 0; o < graph->output_count; o++) {
-        const int32_t value = value_of(l, tern_storage_of(tern_fuser_output(graph, graph->outputs[o].tensor)));
+        const int32_t value = value_of(l, tern_storage_of(tern_fuser_output(graph->outputs[o].tensor)));
         if (value < 0) return TERN_ERROR_MEMORY;
         l->out->values[value].keep = true;
         l->out->outputs[l->out->output_count++] = (tern_named_value){graph->outputs[o].name, (uint32_t)value};

@@ -55,6 +55,30 @@ static tern_status check_sizes(const tern_gpt2_options *o)
     return TERN_OK;
 }
 
+/* No batch helps a model with a weight, or with activations of one window, above what kernels can index. */
+static tern_status check_tensors(const tern_gpt2_options *o)
+{
+    const struct {
+        const char *name, *smaller;
+        uint64_t rows, columns;
+    } tensors[] = {
+        {"wte.weight", "vocabulary or the width", o->vocab, o->width},
+        {"wpe.weight", "width or the number of positions", o->positions, o->width},
+        {"h.0.mlp.c_fc.weight", "width", o->width, 4u * o->width},
+        {"the logits of one window", "vocabulary or the context", o->context, o->vocab},
+        {"the MLP's values of one window", "context or the width", o->context, 4u * o->width},
+    };
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+        if (tensors[i].rows * tensors[i].columns > INT32_MAX)
+            return tern_error(
+                TERN_ERROR_UNSUPPORTED,
+                "the model is too large: %s, %llu by %llu, has %llu elements, and a tensor must have fewer "
+                "than 2^31; make the %s smaller",
+                tensors[i].name, (unsigned long long)tensors[i].rows, (unsigned long long)tensors[i].columns,
+                (unsigned long long)(tensors[i].rows * tensors[i].columns), tensors[i].smaller);
+    return TERN_OK;
+}
+
 tern_status tern_gpt2_check(const tern_gpt2_options *options)
 {
     tern_status status = check_sizes(options);
@@ -71,6 +95,7 @@ tern_status tern_gpt2_check(const tern_gpt2_options *options)
         return tern_error(TERN_ERROR_INVALID,
                           "a context of %u is longer than the model's %u positions; lower the context",
                           options->context, options->positions);
+    if ((status = check_tensors(options)) < 0) return status;
     const uint64_t widest = options->vocab > 4 * options->width ? options->vocab : 4 * options->width;
     const uint64_t largest = INT32_MAX / options->context / widest;
     if (options->batch > largest)

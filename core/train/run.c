@@ -5,20 +5,24 @@
  *     run.json            flags, device, kernels   metrics.jsonl  one JSON object per line, appended
  *
  * Invariant: the three written files are whole or absent; run.json is written last, so that its presence means a whole
- * save. */
+ * save. While a run goes on, .lock is in the folder. */
 #include <cjson/cJSON.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "core/base/file.h"
+#include "core/base/log.h"
 #include "core/formats/safetensors.h"
 #include "core/train/trainer_internal.h"
+
+#define LOCK_NAME ".lock" /* the dot keeps it out of data that are read from here */
 
 /* "<folder>/<name>"; free() it. */
 static char *join(const char *folder, const char *name)
@@ -45,11 +49,65 @@ static tern_status refuse_used(const char *folder)
     return TERN_OK;
 }
 
-tern_status tern_run_prepare(const char *folder, uint64_t bytes)
+/* The lock is the kernel's, on the file, so that it ends with the process however that ends; the file's text, the
+ * process's number, is for people. A file that was removed between open and lock protects nothing: then once more. */
+static tern_status take_lock(const char *folder, const char *path, int *out_lock)
+{
+    struct stat named, locked;
+    for (;;) {
+        const int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        if (lock < 0) return tern_error(TERN_ERROR_IO, "cannot open %s: %s", path, strerror(errno));
+        const int error = flock(lock, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
+        if (error == EWOULDBLOCK) {
+            close(lock);
+            return tern_error(TERN_ERROR_INVALID,
+                              "another run is training into the output folder %s just now; give another folder",
+                              folder);
+        }
+        if (error != 0) /* some network file systems have no locks; without one a run is still a run */
+            tern_log_write(TERN_LOG_WARNING, "the output folder %s cannot be locked: %s; start no second run into it",
+                           folder, strerror(error));
+        if (error != 0 || (stat(path, &named) == 0 && fstat(lock, &locked) == 0 && named.st_ino == locked.st_ino)) {
+            *out_lock = lock;
+            return TERN_OK;
+        }
+        close(lock);
+    }
+}
+
+static tern_status lock_folder(const char *folder, int *out_lock)
+{
+    char text[32];
+    char *path = join(folder, LOCK_NAME);
+    if (!path) return tern_error_memory("a path", strlen(folder));
+    tern_status status = take_lock(folder, path, out_lock);
+    if (status >= 0) {
+        if (pread(*out_lock, text, sizeof text, 0) > 0)
+            tern_log_write(TERN_LOG_INFO, "the output folder %s is taken over from a run that was killed", folder);
+        const int bytes = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+        if (ftruncate(*out_lock, 0) != 0 || pwrite(*out_lock, text, (size_t)bytes, 0) != bytes)
+            status = tern_error(TERN_ERROR_IO, "cannot write %s: %s", path, strerror(errno));
+    }
+    free(path);
+    return status;
+}
+
+void tern_run_release(const char *folder, int lock)
+{
+    if (lock < 0) return;
+    char *path = join(folder, LOCK_NAME);
+    if (path) unlink(path); /* before the lock ends, so that nobody else's file is removed */
+    free(path);
+    close(lock);
+}
+
+tern_status tern_run_prepare(const char *folder, uint64_t bytes, int *out_lock)
 {
     tern_status status;
     struct stat info;
     struct statvfs disk;
+    int lock = -1;
+    if (out_lock) *out_lock = -1;
     if (folder[0] == 0) return tern_error(TERN_ERROR_INVALID, "the output folder's name is empty; give a folder");
     TERN_TRY(tern_directory_create(folder));
     if (stat(folder, &info) != 0 || !S_ISDIR(info.st_mode))
@@ -63,8 +121,13 @@ tern_status tern_run_prepare(const char *folder, uint64_t bytes)
             TERN_ERROR_IO,
             "the output folder %s has %llu bytes free, but a run writes %llu; make room or give another folder", folder,
             (unsigned long long)disk.f_bavail * disk.f_frsize, (unsigned long long)bytes);
+    if (!out_lock) return TERN_OK;
+    TERN_TRY(lock_folder(folder, &lock));
+    TERN_TRY(refuse_used(folder)); /* once more: a run may have ended in it meanwhile */
+    *out_lock = lock;
     return TERN_OK;
 fail:
+    tern_run_release(folder, lock);
     return status;
 }
 
@@ -86,10 +149,14 @@ tern_status tern_run_append(const char *folder, const char *json_line)
         status = tern_error(TERN_ERROR_IO, "cannot open %s: %s", path, strerror(errno));
         goto fail;
     }
+    const off_t old = lseek(descriptor, 0, SEEK_END);
     ssize_t done = write(descriptor, line, bytes + 1);
-    if (done != (ssize_t)bytes + 1)
-        status = tern_error(TERN_ERROR_IO, "cannot append %zu bytes to %s: %s", bytes + 1, path,
-                            strerror(done < 0 ? errno : ENOSPC));
+    if (done != (ssize_t)bytes + 1) {
+        const int error = done < 0 ? errno : ENOSPC;
+        if (done > 0 && (old < 0 || ftruncate(descriptor, old) != 0))
+            tern_log_write(TERN_LOG_WARNING, "half a line stays at the end of %s", path);
+        status = tern_error(TERN_ERROR_IO, "cannot append %zu bytes to %s: %s", bytes + 1, path, strerror(error));
+    }
 fail:
     if (descriptor >= 0) close(descriptor);
     free(line);
@@ -202,15 +269,18 @@ end:
     return copy;
 }
 
-/* Takes the text. */
+/* The text and a newline. Takes the text. */
 static tern_status write_text(const char *path, char *text)
 {
-    if (!text || !path) {
+    const size_t bytes = text ? strlen(text) : 0;
+    char *line = text ? realloc(text, bytes + 1) : NULL; /* the newline in place of the zero */
+    if (!line) {
         free(text);
-        return tern_error_memory("a JSON file's text", 4096);
+        return tern_error_memory("a JSON file's text", bytes + 1);
     }
-    tern_status status = tern_file_write(path, text, strlen(text));
-    free(text);
+    line[bytes] = '\n';
+    tern_status status = tern_file_write(path, line, bytes + 1);
+    free(line);
     return status;
 }
 

@@ -2,6 +2,7 @@
 /* trainer.c - feeds the stepper from the loader, on schedule; the folder is run.c's. */
 #include "core/train/trainer.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -153,6 +154,8 @@ tern_status tern_trainer_finish(tern_trainer *t, tern_step_report *out_report)
     return tern_stepper_finish(t->stepper, out_report);
 }
 
+void tern_trainer_watch(tern_trainer *t, const volatile sig_atomic_t *stop) { t->stop = stop; }
+
 tern_status tern_trainer_evaluate(tern_trainer *t, uint64_t max_batches, double *out_loss, uint64_t *out_tokens)
 {
     tern_status status;
@@ -162,12 +165,12 @@ tern_status tern_trainer_evaluate(tern_trainer *t, uint64_t max_batches, double 
     if (count == 0)
         return tern_error(TERN_ERROR_INVALID, "there are no validation data; give a validation split above 0");
     make_feeds(t, &t->eval_batch, feeds);
-    for (uint64_t i = 0; i < count; i++) {
+    for (uint64_t i = 0; i < count && !(t->stop && *t->stop); i++) {
         tern_data_fill_validation(&t->data, i, &t->eval_batch);
         TERN_TRY(tern_stepper_eval(t->stepper, feeds, FEED_COUNT));
     }
     TERN_TRY(tern_stepper_eval_finish(t->stepper, &loss, &n));
-    *out_loss = n > 0 ? loss / n : 0;
+    *out_loss = n > 0 ? loss / n : NAN;
     *out_tokens = (uint64_t)n;
 fail:
     return status;

@@ -9,6 +9,8 @@
 #ifndef TERN_TRAIN_TRAINER_H
 #define TERN_TRAIN_TRAINER_H
 
+#include <signal.h>
+
 #include "core/models/gpt2.h"
 #include "core/train/schedule.h"
 #include "core/train/step.h"
@@ -53,9 +55,12 @@ const tern_setup *tern_trainer_setup(const tern_trainer *trainer);
 TERN_MUST_USE tern_status tern_trainer_step(tern_trainer *trainer, tern_step_report *out_report);
 /* Waits for the last step; its report. */
 TERN_MUST_USE tern_status tern_trainer_finish(tern_trainer *trainer, tern_step_report *out_report);
-/* Mean loss over the first max_batches validation batches (0: all) and how many tokens counted. */
+/* Mean loss over the first max_batches validation batches (0: all) and how many tokens counted; NaN over none. */
 TERN_MUST_USE tern_status tern_trainer_evaluate(tern_trainer *trainer, uint64_t max_batches, double *out_loss,
                                                 uint64_t *out_tokens);
+
+/* Once *stop is not 0, a validation ends after the batch in work. NULL: never. The flag must outlive the trainer. */
+void tern_trainer_watch(tern_trainer *trainer, const volatile sig_atomic_t *stop);
 
 /* Replaces all weights by name from a .safetensors file; a missing tensor or another shape is an error naming it. */
 TERN_MUST_USE tern_status tern_trainer_load(tern_trainer *trainer, const char *path);
@@ -63,12 +68,15 @@ TERN_MUST_USE tern_status tern_trainer_load(tern_trainer *trainer, const char *p
 /* ------------------------------------------------------------------- folder (run.c) */
 
 /* Makes the folder, or takes one without a run in it; refuses one that holds a run already, that cannot be written or
- * whose disk has less than `bytes` free. Writes nothing. */
-TERN_MUST_USE tern_status tern_run_prepare(const char *folder, uint64_t bytes);
+ * whose disk has less than `bytes` free. With out_lock the folder is this run's alone until tern_run_release: another
+ * process that prepares it is refused. NULL: nothing is written. */
+TERN_MUST_USE tern_status tern_run_prepare(const char *folder, uint64_t bytes, int *out_lock);
+/* Gives the folder back; lock -1 does nothing. */
+void tern_run_release(const char *folder, int lock);
 /* model.safetensors, config.json and run.json, each atomically. flags_json: the command's flags as a JSON object, or
  * NULL. */
 TERN_MUST_USE tern_status tern_trainer_save(tern_trainer *trainer, const char *folder, const char *flags_json);
-/* Appends one line to metrics.jsonl, in one write. */
+/* Appends one line to metrics.jsonl, in one write; of a line that did not fit, nothing stays. */
 TERN_MUST_USE tern_status tern_run_append(const char *folder, const char *json_line);
 
 #endif

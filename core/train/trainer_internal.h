@@ -16,6 +16,7 @@ struct tern_trainer {
     tern_stepper *stepper;
     tern_loader *loader;
     uint64_t attempt;
+    const volatile sig_atomic_t *stop; /* ends a validation early; NULL: nothing does */
 };
 
 #endif
