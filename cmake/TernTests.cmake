@@ -56,5 +56,10 @@ add_dependencies(test_device ${test_plugins} tern_command)
 foreach(name IN ITEMS test_command test_train_backends test_check_backends)
   add_dependencies(${name} tern_command)
 endforeach()
-set_tests_properties(test_check_backends PROPERTIES TIMEOUT 1500) # PoCL compiles every kernel on first sight
+# PoCL compiles every kernel on first sight. The Vulkan loader unloads driver and validation layer before the leak check
+# looks, so what they leave behind has no name to suppress; tern's own leaks on these drivers are looked for in
+# test_vulkan, test_vulkan_faults, test_opencl and test_session.
+set(unnamed_leaks ${environment})
+list(TRANSFORM unnamed_leaks REPLACE "detect_leaks=1" "detect_leaks=0")
+set_tests_properties(test_check_backends PROPERTIES TIMEOUT 1500 ENVIRONMENT "${unnamed_leaks}")
 target_sources(test_cli PRIVATE $<TARGET_OBJECTS:tern_cli>)
