@@ -7,6 +7,7 @@
  * can store it. */
 #include "core/kernel/emit.h"
 
+#include "core/base/array.h"
 #include "core/kernel/emit_layout.h"
 
 #include <stdlib.h>
@@ -178,16 +179,8 @@ static uint16_t value_of(const emitter *e, uint32_t expr)
 static tern_trace_result append(emitter *e, const tern_tape_insn *insn, uint16_t *out_value)
 {
     tern_tape *tape = &e->out->tape;
-    if (tape->insn_count == e->insn_capacity) {
-        const uint32_t capacity = e->insn_capacity ? e->insn_capacity * 2 : 64;
-        tern_tape_insn *memory = realloc(tape->insn, capacity * sizeof *memory);
-        if (!memory) {
-            (void)tern_error_memory("a tape", capacity * sizeof *memory);
-            return TERN_TRACE_ERROR;
-        }
-        tape->insn = memory;
-        e->insn_capacity = capacity;
-    }
+    if (tern_array_grow((void **)&tape->insn, tape->insn_count, &e->insn_capacity, sizeof *tape->insn, "a tape") < 0)
+        return TERN_TRACE_ERROR;
     if (tape->insn_count >= TERN_TAPE_NONE - 1u) return TERN_TRACE_REJECT;
     if (out_value) *out_value = (uint16_t)tape->insn_count;
     tape->insn[tape->insn_count++] = *insn;

@@ -6,6 +6,8 @@
  * shares inputs with. */
 #include "core/kernel/fuse.h"
 
+#include "core/base/array.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -239,13 +241,9 @@ static tern_trace_result can_join(const tern_fuser *fuser, const tern_group *gro
 static tern_status add_root(tern_fuser *fuser, uint32_t g, const tern_tensor *root)
 {
     tern_group *group = &fuser->groups[g];
-    if (group->root_count == group->root_capacity) {
-        const uint32_t capacity = group->root_capacity ? group->root_capacity * 2 : 8;
-        const tern_tensor **roots = realloc(group->roots, capacity * sizeof *roots);
-        if (!roots) return tern_error_memory("the fuser's groups", capacity * sizeof *roots);
-        group->roots = roots;
-        group->root_capacity = capacity;
-    }
+    tern_status status = tern_array_grow((void **)&group->roots, group->root_count, &group->root_capacity,
+                                         sizeof *group->roots, "the fuser's groups");
+    if (status < 0) return status;
     group->roots[group->root_count++] = root;
     fuser->group_of[root->id] = (int32_t)g;
     for (uint32_t w = 0; w < fuser->graph->node_count / 64u + 1u; w++) group->leaves[w] |= fuser->reads[root->id][w];
@@ -255,13 +253,9 @@ static tern_status add_root(tern_fuser *fuser, uint32_t g, const tern_tensor *ro
 
 static tern_status add_group(tern_fuser *fuser, const tern_tensor *contraction, const tern_frame *frame)
 {
-    if (fuser->group_count == fuser->group_capacity) {
-        const uint32_t capacity = fuser->group_capacity ? fuser->group_capacity * 2 : 64;
-        tern_group *groups = realloc(fuser->groups, capacity * sizeof *groups);
-        if (!groups) return tern_error_memory("the fuser's groups", capacity * sizeof *groups);
-        fuser->groups = groups;
-        fuser->group_capacity = capacity;
-    }
+    tern_status status = tern_array_grow((void **)&fuser->groups, fuser->group_count, &fuser->group_capacity,
+                                         sizeof *fuser->groups, "the fuser's groups");
+    if (status < 0) return status;
     tern_group *group = &fuser->groups[fuser->group_count];
     *group = (tern_group){.contraction = contraction, .frame = *frame};
     group->leaves = calloc(fuser->graph->node_count / 64u + 1u, sizeof *group->leaves);

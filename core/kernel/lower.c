@@ -6,6 +6,7 @@
  * A value is made for each stored node and each leaf that a launch touches. */
 #include "core/kernel/lowered.h"
 
+#include "core/base/array.h"
 #include "core/base/dtype.h"
 #include "core/kernel/columns.h"
 #include "core/kernel/fuse.h"
@@ -23,16 +24,7 @@ typedef struct lowering {
 
 static bool grow(void **array, uint32_t count, uint32_t *capacity, size_t size)
 {
-    if (count < *capacity) return true;
-    const uint32_t larger = *capacity ? *capacity * 2 : 64;
-    void *memory = realloc(*array, larger * size);
-    if (!memory) {
-        (void)tern_error_memory("the lowered graph", larger * size);
-        return false;
-    }
-    *array = memory;
-    *capacity = larger;
-    return true;
+    return tern_array_grow(array, count, capacity, size, "the lowered graph") == TERN_OK;
 }
 
 /* ---------------------------------------------------------------------- values */

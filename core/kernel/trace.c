@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trace.c - bookkeeping of a trace: hash-consed expressions, places, the memo, and the roots' stores. */
+#include "core/base/array.h"
 #include "core/kernel/trace_internal.h"
 
 #include <stdlib.h>
@@ -22,19 +23,10 @@ uint8_t tern_register_type(int32_t dtype)
     }
 }
 
-/* Makes room for one more element of `size` bytes. */
 static tern_trace_result grow(void **array, uint32_t count, uint32_t *capacity, size_t size)
 {
-    if (count < *capacity) return TERN_TRACE_OK;
-    const uint32_t larger = *capacity ? *capacity * 2 : 64;
-    void *memory = realloc(*array, larger * size);
-    if (!memory) {
-        (void)tern_error_memory("the fuser's expressions", larger * size);
-        return TERN_TRACE_ERROR;
-    }
-    *array = memory;
-    *capacity = larger;
-    return TERN_TRACE_OK;
+    return tern_array_grow(array, count, capacity, size, "the fuser's expressions") < 0 ? TERN_TRACE_ERROR
+                                                                                        : TERN_TRACE_OK;
 }
 
 static bool place_varies(const tern_trace *trace, const tern_place *place)

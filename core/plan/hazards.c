@@ -10,6 +10,7 @@
  * Then the direct hazards are reduced: taken from the latest step down, one that an already kept wait reaches is
  * dropped. As every path goes to smaller indices, that leaves the unique transitive reduction.
  * Not here: lanes and queues. A wait holds whatever the lane; order inside a lane is never relied upon. */
+#include "core/base/array.h"
 #include "core/plan/hazard.h"
 
 #include <stdlib.h>
@@ -48,16 +49,9 @@ void tern_waits_finish(tern_waits *waits)
     *waits = (tern_waits){0};
 }
 
-/* Room for one more element of an array; grows by half. */
 static tern_status reserve(void **array, uint32_t count, uint32_t *capacity, size_t element)
 {
-    if (count < *capacity) return TERN_OK;
-    const uint32_t larger = *capacity + *capacity / 2u + 8u;
-    void *moved = realloc(*array, (size_t)larger * element);
-    if (!moved) return tern_error_memory("the hazard table", (size_t)larger * element);
-    *array = moved;
-    *capacity = larger;
-    return TERN_OK;
+    return tern_array_grow(array, count, capacity, element, "the hazard table");
 }
 
 static tern_status insert(space *where, uint32_t at, segment piece)
