@@ -15,7 +15,8 @@
     X(clGetPlatformIDs)                                                                                                \
     X(clGetDeviceIDs)                                                                                                  \
     X(clCreateContext)                                                                                                 \
-    X(clReleaseContext) X(clCreateCommandQueue) X(clReleaseCommandQueue) X(clCreateBuffer) X(clReleaseMemObject)       \
+    X(clReleaseContext)                                                                                                \
+    X(clCreateCommandQueue) X(clReleaseCommandQueue) X(clCreateBuffer) X(clReleaseMemObject)                           \
         X(clCreateProgramWithSource) X(clBuildProgram) X(clGetProgramBuildInfo) X(clReleaseProgram) X(clCreateKernel)  \
             X(clReleaseKernel) X(clSetKernelArg) X(clEnqueueNDRangeKernel) X(clEnqueueReadBuffer) X(clFinish)
 

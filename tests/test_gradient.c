@@ -20,7 +20,8 @@ static tern_tensor *parameter(tern_graph *g, const char *name, const int64_t *sh
 UNARY(neg)
 UNARY(abs)
 UNARY(exp)
-UNARY(log) UNARY(sqrt) UNARY(rsqrt) UNARY(recip) UNARY(tanh) UNARY(erf) UNARY(sin) UNARY(cos) UNARY(relu) UNARY(silu)
+UNARY(log)
+UNARY(sqrt) UNARY(rsqrt) UNARY(recip) UNARY(tanh) UNARY(erf) UNARY(sin) UNARY(cos) UNARY(relu) UNARY(silu)
     UNARY(sigmoid) UNARY(gelu) UNARY(gelu_tanh)
 
 #define BINARY(name)                                                                                                   \

@@ -53,8 +53,8 @@ static tern_status build_model(void *context, tern_graph *graph, uint32_t batch)
 static tern_status create_setup(tern_device *device, const tern_plan_options *plan, tern_gpt2_options *shape,
                                 tern_setup **out_setup)
 {
-    tern_train_options train;
-    tern_train_options_init(&train);
+    tern_text_options train;
+    tern_text_options_init(&train);
     const tern_setup_options options = {
         .model = {build_model, shape}, .batch = shape->batch, .adamw = train.adamw, .evaluate = true, .plan = *plan};
     return tern_setup_create(device, &options, out_setup);

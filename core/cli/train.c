@@ -41,7 +41,7 @@ typedef struct train_command {
 
 typedef struct train_run {
     tern_device *device;
-    tern_trainer *trainer;
+    tern_text_trainer *trainer;
     tern_progress progress;
     double val;        /* of the latest validated step, until its report comes; NaN: none */
     uint64_t val_step; /* that step, from 1 */
@@ -130,8 +130,8 @@ static tern_status look_at_folder(const char *out)
 static tern_status create_trainer(const train_command *c, train_run *run)
 {
     tern_status status;
-    tern_train_options options;
-    tern_train_options_init(&options);
+    tern_text_options options;
+    tern_text_options_init(&options);
     TERN_TRY(look_at_folder(c->out));
     TERN_TRY(tern_cli_open_limited(&c->device, c->limits, false, &run->device, &options.plan));
     options.model = c->shape;
@@ -143,12 +143,12 @@ static tern_status create_trainer(const train_command *c, train_run *run)
         (tern_schedule){.lr = c->lr, .min_lr = c->min_lr, .warmup = (uint64_t)c->warmup, .steps = (uint64_t)c->steps};
     options.adamw.weight_decay = c->weight_decay;
     options.adamw.clip = c->clip;
-    TERN_TRY(tern_trainer_create(run->device, &options, &run->trainer));
+    TERN_TRY(tern_text_trainer_create(run->device, &options, &run->trainer));
 fail:
     return status;
 }
 
-static uint64_t device_bytes(const train_run *run, const tern_train_info *info)
+static uint64_t device_bytes(const train_run *run, const tern_text_info *info)
 {
     const tern_backend *backend = run->device->backend;
     return backend->allocated_bytes ? backend->allocated_bytes(run->device->handle) : info->memory.total;
@@ -156,7 +156,7 @@ static uint64_t device_bytes(const train_run *run, const tern_train_info *info)
 
 static const char *plural(uint32_t count) { return count == 1 ? "" : "s"; }
 
-static void say_what(const train_command *c, const train_run *run, const tern_train_info *info, double seconds)
+static void say_what(const train_command *c, const train_run *run, const tern_text_info *info, double seconds)
 {
     char parameters[24], text[24], held_out[24];
     const tern_gpt2_options *s = &c->shape;
@@ -175,11 +175,11 @@ static void say_what(const train_command *c, const train_run *run, const tern_tr
 static tern_status start(const train_command *c, train_run *run)
 {
     tern_status status;
-    tern_train_info info;
+    tern_text_info info;
     const uint64_t begin = tern_time_ns();
     TERN_TRY(create_trainer(c, run));
-    tern_trainer_watch(run->trainer, &tern_stop_signal);
-    tern_trainer_info(run->trainer, &info);
+    tern_text_trainer_watch(run->trainer, &tern_stop_signal);
+    tern_text_trainer_info(run->trainer, &info);
     if (c->out) TERN_TRY(tern_run_prepare(c->out, info.memory.weights + SMALL_FILES_BYTES, &run->lock));
     run->progress = (tern_progress){.out = c->out,
                                     .json = c->json,
@@ -236,7 +236,7 @@ static tern_status validate(const train_command *c, train_run *run, uint32_t bat
     *out_tokens = 0;
     if (c->val_split <= 0) return TERN_OK;
     const uint64_t begin = tern_time_ns();
-    TERN_TRY(tern_trainer_evaluate(run->trainer, batches, &run->val, out_tokens));
+    TERN_TRY(tern_text_trainer_evaluate(run->trainer, batches, &run->val, out_tokens));
     tern_progress_pause(&run->progress, tern_time_ns() - begin);
     if (tern_stop_signal) {
         run->val = NAN;
@@ -250,7 +250,7 @@ static tern_status save(const train_command *c, train_run *run)
 {
     if (!c->out) return TERN_OK;
     const uint64_t begin = tern_time_ns();
-    tern_status status = tern_trainer_save(run->trainer, c->out, c->flags);
+    tern_status status = tern_text_trainer_save(run->trainer, c->out, c->flags);
     tern_progress_pause(&run->progress, tern_time_ns() - begin);
     return status;
 }
@@ -263,7 +263,7 @@ static tern_status rest(const train_command *c, train_run *run, uint64_t step)
     uint64_t tokens;
     const bool eval_due = is_due(c->eval_every, step), save_due = is_due(c->save_every, step);
     if (step == (uint64_t)c->steps || (!eval_due && !save_due)) return TERN_OK;
-    TERN_TRY(tern_trainer_finish(run->trainer, &report)); /* before the pause's clock starts: this is training */
+    TERN_TRY(tern_text_trainer_finish(run->trainer, &report)); /* before the pause's clock starts: this is training */
     if (eval_due) {
         TERN_TRY(validate(c, run, VAL_BATCHES, &tokens));
         run->val_step = step;
@@ -279,11 +279,11 @@ static tern_status loop(const train_command *c, train_run *run)
     tern_status status = TERN_OK;
     tern_step_report report;
     for (uint64_t step = 1; step <= (uint64_t)c->steps && !must_end(run); step++) {
-        TERN_TRY(tern_trainer_step(run->trainer, &report));
+        TERN_TRY(tern_text_trainer_step(run->trainer, &report));
         TERN_TRY(take_report(c, run, &report));
         TERN_TRY(rest(c, run, step));
     }
-    TERN_TRY(tern_trainer_finish(run->trainer, &report));
+    TERN_TRY(tern_text_trainer_finish(run->trainer, &report));
     TERN_TRY(take_report(c, run, &report));
 fail:
     return status;
@@ -365,7 +365,7 @@ fail:
     if (run.progress.live) fputc('\n', stderr);
     if (status < 0) code = tern_cli_fail(status);
     tern_run_release(command.out, run.lock);
-    tern_trainer_destroy(run.trainer);
+    tern_text_trainer_destroy(run.trainer);
     tern_device_close(run.device);
     free(command.flags);
     return code;

@@ -8,7 +8,7 @@
 
 #include "core/cli/cli.h"
 #include "core/models/gpt2.h"
-#include "core/train/trainer.h"
+#include "core/train/text_trainer.h"
 
 typedef struct tern_cli_model {
     const char *preset;

@@ -12,7 +12,7 @@
 #ifndef TERN_CLI_TRAIN_PROGRESS_H
 #define TERN_CLI_TRAIN_PROGRESS_H
 
-#include "core/train/trainer.h"
+#include "core/train/text_trainer.h"
 
 #define TERN_PROGRESS_RECENT 20 /* steps over which train_loss is the mean */
 

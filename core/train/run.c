@@ -20,7 +20,7 @@
 #include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/formats/safetensors.h"
-#include "core/train/trainer_internal.h"
+#include "core/train/text_trainer_internal.h"
 
 #define LOCK_NAME ".lock" /* the dot keeps it out of data that are read from here */
 
@@ -168,12 +168,12 @@ fail:
 
 static tern_status read_parameter(void *context, uint32_t index, float *out, uint64_t count)
 {
-    tern_trainer *t = context;
+    tern_text_trainer *t = context;
     return tern_store_read(tern_stepper_store(t->stepper), t->setup->layout->parameters[index].name, out,
                            count * sizeof *out);
 }
 
-static tern_status save_weights(tern_trainer *t, const char *path)
+static tern_status save_weights(tern_text_trainer *t, const char *path)
 {
     const tern_store_layout *layout = t->setup->layout;
     tern_safetensors_entry *entries = calloc((size_t)layout->parameter_count + 1, sizeof *entries);
@@ -207,7 +207,7 @@ static bool add_hex(cJSON *json, const char *name, uint64_t value)
     return cJSON_AddStringToObject(json, name, text) != NULL;
 }
 
-static bool add_data(cJSON *json, const tern_train_info *info)
+static bool add_data(cJSON *json, const tern_text_info *info)
 {
     cJSON *item = cJSON_AddObjectToObject(json, "data");
     return item && add_hex(item, "fingerprint", info->fingerprint) &&
@@ -248,11 +248,11 @@ static bool add_variants(cJSON *json, const tern_setup *setup)
 }
 
 /* The text; free() it. */
-static char *make_run_json(const tern_trainer *t, const char *flags_json)
+static char *make_run_json(const tern_text_trainer *t, const char *flags_json)
 {
     char *text = NULL, *copy = NULL;
-    tern_train_info info;
-    tern_trainer_info(t, &info);
+    tern_text_info info;
+    tern_text_trainer_info(t, &info);
     cJSON *json = cJSON_CreateObject();
     if (!json || !cJSON_AddStringToObject(json, "tern", tern_version())) goto end;
     if (!cJSON_AddNumberToObject(json, "steps", (double)t->attempt)) goto end;
@@ -284,7 +284,7 @@ static tern_status write_text(const char *path, char *text)
     return status;
 }
 
-tern_status tern_trainer_save(tern_trainer *t, const char *folder, const char *flags_json)
+tern_status tern_text_trainer_save(tern_text_trainer *t, const char *folder, const char *flags_json)
 {
     tern_status status;
     tern_step_report last; /* the next step reports it again */

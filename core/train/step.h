@@ -6,8 +6,8 @@
  *
  * The host fills one input slot while the device works on the other. Before submission s the host waits for submission
  * s - 2, which is its only wait: at most two are in flight, and no value of the current step is waited for. What it is
- * not: it knows no data, no schedule and no file (trainer.h). Invariant: a failed call leaves the weights as the last
- * finished program left them. */
+ * not: it knows no data, no schedule and no file (text_trainer.h). Invariant: a failed call leaves the weights as the
+ * last finished program left them. */
 #ifndef TERN_TRAIN_STEP_H
 #define TERN_TRAIN_STEP_H
 

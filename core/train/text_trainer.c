@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trainer.c - feeds the stepper from the loader, on schedule; the folder is run.c's. */
-#include "core/train/trainer.h"
+/* text_trainer.c - feeds the stepper from the loader, on schedule; the folder is run.c's. */
+#include "core/train/text_trainer.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -8,11 +8,11 @@
 
 #include "core/formats/safetensors.h"
 #include "core/train/loader.h"
-#include "core/train/trainer_internal.h"
+#include "core/train/text_trainer_internal.h"
 
 #define FEED_COUNT 4
 
-void tern_train_options_init(tern_train_options *options)
+void tern_text_options_init(tern_text_options *options)
 {
     memset(options, 0, sizeof *options);
     options->model = (tern_gpt2_options){4, 8, 256, 256, 128, 128, 8, 0.0, 1e-5};
@@ -29,7 +29,7 @@ static tern_status build_model(void *context, tern_graph *graph, uint32_t batch)
     return tern_gpt2_build_loss(graph, &options);
 }
 
-static tern_status check_options(const tern_train_options *o)
+static tern_status check_options(const tern_text_options *o)
 {
     tern_status status;
     TERN_TRY(tern_gpt2_check(&o->model));
@@ -49,10 +49,10 @@ fail:
     return status;
 }
 
-static tern_status make_data(tern_trainer *t)
+static tern_status make_data(tern_text_trainer *t)
 {
     tern_status status;
-    const tern_train_options *o = &t->options;
+    const tern_text_options *o = &t->options;
     const tern_data_options options = {.context = o->model.context,
                                        .batch = o->model.batch,
                                        .vocab = o->model.vocab,
@@ -65,10 +65,11 @@ fail:
     return status;
 }
 
-tern_status tern_trainer_create(tern_device *device, const tern_train_options *options, tern_trainer **out_trainer)
+tern_status tern_text_trainer_create(tern_device *device, const tern_text_options *options,
+                                     tern_text_trainer **out_trainer)
 {
     tern_status status;
-    tern_trainer *t = calloc(1, sizeof *t);
+    tern_text_trainer *t = calloc(1, sizeof *t);
     *out_trainer = NULL;
     if (!t) return tern_error_memory("a trainer", sizeof *t);
     t->device = device;
@@ -87,11 +88,11 @@ tern_status tern_trainer_create(tern_device *device, const tern_train_options *o
     *out_trainer = t;
     return TERN_OK;
 fail:
-    tern_trainer_destroy(t);
+    tern_text_trainer_destroy(t);
     return status;
 }
 
-void tern_trainer_destroy(tern_trainer *t)
+void tern_text_trainer_destroy(tern_text_trainer *t)
 {
     if (!t) return;
     tern_loader_destroy(t->loader);
@@ -102,12 +103,12 @@ void tern_trainer_destroy(tern_trainer *t)
     free(t);
 }
 
-tern_stepper *tern_trainer_stepper(tern_trainer *t) { return t->stepper; }
-const tern_setup *tern_trainer_setup(const tern_trainer *t) { return t->setup; }
+tern_stepper *tern_text_trainer_stepper(tern_text_trainer *t) { return t->stepper; }
+const tern_setup *tern_text_trainer_setup(const tern_text_trainer *t) { return t->setup; }
 
-void tern_trainer_info(const tern_trainer *t, tern_train_info *out_info)
+void tern_text_trainer_info(const tern_text_trainer *t, tern_text_info *out_info)
 {
-    tern_train_info info = {
+    tern_text_info info = {
         .parameters = tern_store_layout_elements(t->setup->layout),
         .train_bytes = t->data.train_bytes,
         .val_bytes = t->data.val_bytes,
@@ -121,7 +122,7 @@ void tern_trainer_info(const tern_trainer *t, tern_train_info *out_info)
     *out_info = info;
 }
 
-static void make_feeds(const tern_trainer *t, const tern_batch *batch, tern_feed feeds[FEED_COUNT])
+static void make_feeds(const tern_text_trainer *t, const tern_batch *batch, tern_feed feeds[FEED_COUNT])
 {
     const uint64_t tokens = (uint64_t)t->data.options.batch * t->data.options.context;
     feeds[0] = (tern_feed){"ids", batch->ids, tokens * sizeof *batch->ids};
@@ -131,7 +132,7 @@ static void make_feeds(const tern_trainer *t, const tern_batch *batch, tern_feed
         (tern_feed){"ids.offsets", batch->offsets, ((uint64_t)t->data.options.vocab + 1) * sizeof *batch->offsets};
 }
 
-tern_status tern_trainer_step(tern_trainer *t, tern_step_report *out_report)
+tern_status tern_text_trainer_step(tern_text_trainer *t, tern_step_report *out_report)
 {
     tern_status status;
     tern_feed feeds[FEED_COUNT];
@@ -149,14 +150,15 @@ fail:
     return status;
 }
 
-tern_status tern_trainer_finish(tern_trainer *t, tern_step_report *out_report)
+tern_status tern_text_trainer_finish(tern_text_trainer *t, tern_step_report *out_report)
 {
     return tern_stepper_finish(t->stepper, out_report);
 }
 
-void tern_trainer_watch(tern_trainer *t, const volatile sig_atomic_t *stop) { t->stop = stop; }
+void tern_text_trainer_watch(tern_text_trainer *t, const volatile sig_atomic_t *stop) { t->stop = stop; }
 
-tern_status tern_trainer_evaluate(tern_trainer *t, uint64_t max_batches, double *out_loss, uint64_t *out_tokens)
+tern_status tern_text_trainer_evaluate(tern_text_trainer *t, uint64_t max_batches, double *out_loss,
+                                       uint64_t *out_tokens)
 {
     tern_status status;
     double loss = 0, n = 0;
@@ -197,7 +199,7 @@ fail:
     return status;
 }
 
-tern_status tern_trainer_load(tern_trainer *t, const char *path)
+tern_status tern_text_trainer_load(tern_text_trainer *t, const char *path)
 {
     tern_status status;
     tern_safetensors *file = NULL;

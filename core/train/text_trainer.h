@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trainer.h - a GPT-2 trained on text: data, schedule, steps, validation and the run's folder in one object.
+/* text_trainer.h - a GPT-2 trained on text: data, schedule, steps, validation and the run's folder in one object.
  *
  *     text ──> data ──> loader thread ──> stepper ──> reports
  *                                            └──> model.safetensors, config.json, run.json, metrics.jsonl
  *
  * What it is not: it prints nothing and parses no command line (cli/train.c does).
- * Invariant: everything that can be refused is refused by tern_trainer_create, before the first step. */
-#ifndef TERN_TRAIN_TRAINER_H
-#define TERN_TRAIN_TRAINER_H
+ * Invariant: everything that can be refused is refused by tern_text_trainer_create, before the first step. */
+#ifndef TERN_TRAIN_TEXT_TRAINER_H
+#define TERN_TRAIN_TEXT_TRAINER_H
 
 #include <signal.h>
 
@@ -15,9 +15,9 @@
 #include "core/train/schedule.h"
 #include "core/train/step.h"
 
-typedef struct tern_trainer tern_trainer;
+typedef struct tern_text_trainer tern_text_trainer;
 
-typedef struct tern_train_options {
+typedef struct tern_text_options {
     tern_gpt2_options model;       /* context is also the data's; batch is one micro-batch's */
     uint32_t accumulate;           /* micro-batches per step */
     const char *const *data_paths; /* files or folders of text */
@@ -27,43 +27,43 @@ typedef struct tern_train_options {
     tern_schedule schedule; /* lr, min_lr, warmup, steps */
     tern_adamw adamw;
     tern_plan_options plan; /* zeros: defaults */
-} tern_train_options;
+} tern_text_options;
 
 /* gpt-s, accumulate 1, val_split 0.1, lr 1e-3 to 1e-4 over 1000 steps with 100 of warm-up, betas 0.9 and 0.95, epsilon
  * 1e-8, weight decay 0.1, clip 1, no data. */
-void tern_train_options_init(tern_train_options *options);
+void tern_text_options_init(tern_text_options *options);
 
-typedef struct tern_train_info {
+typedef struct tern_text_info {
     uint64_t parameters;
     uint64_t train_bytes, val_bytes, fingerprint;
     uint32_t file_count, skipped_count;
     uint64_t val_batches; /* 0: no validation */
     uint64_t tokens_per_step;
     tern_setup_memory memory;
-} tern_train_info;
+} tern_text_info;
 
 /* Reads the data, compiles and plans, refuses what cannot work, allocates. The paths need not outlive the call. */
-TERN_MUST_USE tern_status tern_trainer_create(tern_device *device, const tern_train_options *options,
-                                              tern_trainer **out_trainer);
-void tern_trainer_destroy(tern_trainer *trainer);
-void tern_trainer_info(const tern_trainer *trainer, tern_train_info *out_info);
-tern_stepper *tern_trainer_stepper(tern_trainer *trainer);
-const tern_setup *tern_trainer_setup(const tern_trainer *trainer);
+TERN_MUST_USE tern_status tern_text_trainer_create(tern_device *device, const tern_text_options *options,
+                                                   tern_text_trainer **out_trainer);
+void tern_text_trainer_destroy(tern_text_trainer *trainer);
+void tern_text_trainer_info(const tern_text_trainer *trainer, tern_text_info *out_info);
+tern_stepper *tern_text_trainer_stepper(tern_text_trainer *trainer);
+const tern_setup *tern_text_trainer_setup(const tern_text_trainer *trainer);
 
 /* One step: `accumulate` micro-batches and an update. *out_report is the step before's (valid is false on the first).
  */
-TERN_MUST_USE tern_status tern_trainer_step(tern_trainer *trainer, tern_step_report *out_report);
+TERN_MUST_USE tern_status tern_text_trainer_step(tern_text_trainer *trainer, tern_step_report *out_report);
 /* Waits for the last step; its report. */
-TERN_MUST_USE tern_status tern_trainer_finish(tern_trainer *trainer, tern_step_report *out_report);
+TERN_MUST_USE tern_status tern_text_trainer_finish(tern_text_trainer *trainer, tern_step_report *out_report);
 /* Mean loss over the first max_batches validation batches (0: all) and how many tokens counted; NaN over none. */
-TERN_MUST_USE tern_status tern_trainer_evaluate(tern_trainer *trainer, uint64_t max_batches, double *out_loss,
-                                                uint64_t *out_tokens);
+TERN_MUST_USE tern_status tern_text_trainer_evaluate(tern_text_trainer *trainer, uint64_t max_batches, double *out_loss,
+                                                     uint64_t *out_tokens);
 
 /* Once *stop is not 0, a validation ends after the batch in work. NULL: never. The flag must outlive the trainer. */
-void tern_trainer_watch(tern_trainer *trainer, const volatile sig_atomic_t *stop);
+void tern_text_trainer_watch(tern_text_trainer *trainer, const volatile sig_atomic_t *stop);
 
 /* Replaces all weights by name from a .safetensors file; a missing tensor or another shape is an error naming it. */
-TERN_MUST_USE tern_status tern_trainer_load(tern_trainer *trainer, const char *path);
+TERN_MUST_USE tern_status tern_text_trainer_load(tern_text_trainer *trainer, const char *path);
 
 /* ------------------------------------------------------------------- folder (run.c) */
 
@@ -75,7 +75,8 @@ TERN_MUST_USE tern_status tern_run_prepare(const char *folder, uint64_t bytes, i
 void tern_run_release(const char *folder, int lock);
 /* model.safetensors, config.json and run.json, each atomically. flags_json: the command's flags as a JSON object, or
  * NULL. */
-TERN_MUST_USE tern_status tern_trainer_save(tern_trainer *trainer, const char *folder, const char *flags_json);
+TERN_MUST_USE tern_status tern_text_trainer_save(tern_text_trainer *trainer, const char *folder,
+                                                 const char *flags_json);
 /* Appends one line to metrics.jsonl, in one write; of a line that did not fit, nothing stays. */
 TERN_MUST_USE tern_status tern_run_append(const char *folder, const char *json_line);
 

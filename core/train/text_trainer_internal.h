@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trainer_internal.h - the trainer's fields, for trainer.c (steps) and run.c (the folder). */
-#ifndef TERN_TRAIN_TRAINER_INTERNAL_H
-#define TERN_TRAIN_TRAINER_INTERNAL_H
+/* text_trainer_internal.h - the trainer's fields, for text_trainer.c (steps) and run.c (the folder). */
+#ifndef TERN_TRAIN_TEXT_TRAINER_INTERNAL_H
+#define TERN_TRAIN_TEXT_TRAINER_INTERNAL_H
 
 #include "core/train/loader.h"
-#include "core/train/trainer.h"
+#include "core/train/text_trainer.h"
 
-struct tern_trainer {
+struct tern_text_trainer {
     tern_device *device;
-    tern_train_options options; /* the model's address is given to the setup */
+    tern_text_options options; /* the model's address is given to the setup */
     tern_text *text;
     tern_data data;
     tern_batch eval_batch;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_trainer.c - the whole of a run: what is refused, what is saved, and sampling from it.
+/* test_text_trainer.c - the whole of a run: what is refused, what is saved, and sampling from it.
  *
  * Trains on the cpu backend; limits come from null. No GPU. */
 #include "core/base/file.h"
 #include "core/train/sample.h"
-#include "core/train/trainer.h"
+#include "core/train/text_trainer.h"
 #include "tests/test.h"
 #include "tests/train_fixture.h"
 
@@ -46,10 +46,10 @@ static void test_batch_that_cannot_fit(void **state)
     tern_device_close(device);
 }
 
-static void refuse(tern_device *device, const tern_train_options *options, const char *sentence)
+static void refuse(tern_device *device, const tern_text_options *options, const char *sentence)
 {
-    tern_trainer *trainer = (tern_trainer *)&trainer;
-    TEST_ERROR(tern_trainer_create(device, options, &trainer), TERN_ERROR_INVALID, sentence);
+    tern_text_trainer *trainer = (tern_text_trainer *)&trainer;
+    TEST_ERROR(tern_text_trainer_create(device, options, &trainer), TERN_ERROR_INVALID, sentence);
     assert_null(trainer);
 }
 
@@ -58,8 +58,8 @@ static void test_trainer_refusals(void **state)
     (void)state;
     tern_device *device = test_open_device("null", 0);
     const char *path = corpus;
-    tern_train_options good, o;
-    tern_train_options_init(&good);
+    tern_text_options good, o;
+    tern_text_options_init(&good);
     good.model = test_tiny;
     good.data_paths = &path;
     good.data_count = 1;
@@ -92,39 +92,39 @@ static void test_train_save_sample(void **state)
     tern_device *device = test_open_device("cpu", 2);
     const char *path = corpus;
     char out[96], file[128];
-    tern_train_options o;
-    tern_trainer *trainer = NULL, *other = NULL;
+    tern_text_options o;
+    tern_text_trainer *trainer = NULL, *other = NULL;
     tern_step_report report;
     double first = 0, loss = 0, again = 0;
     int lock = -1, second = -1;
     uint64_t tokens = 0;
     snprintf(out, sizeof out, "%s/deep/run", folder);
-    tern_train_options_init(&o);
+    tern_text_options_init(&o);
     o.model = test_tiny;
     o.model.dropout = 0.05;
     o.data_paths = &path;
     o.data_count = 1;
     o.accumulate = 2;
     o.schedule = (tern_schedule){.lr = 1e-2, .min_lr = 1e-3, .warmup = 5, .steps = STEPS};
-    TEST_OK(tern_trainer_create(device, &o, &trainer));
+    TEST_OK(tern_text_trainer_create(device, &o, &trainer));
     TEST_OK(tern_run_prepare(out, 1000, &lock));
     TEST_ERROR(tern_run_prepare(out, 0, &second), TERN_ERROR_INVALID, "another run is training into");
     assert_int_equal(second, -1);
-    TEST_OK(tern_trainer_evaluate(trainer, 0, &first, &tokens));
+    TEST_OK(tern_text_trainer_evaluate(trainer, 0, &first, &tokens));
     TEST_NEAR(first, log(256), 0.1);
-    for (int i = 0; i < STEPS; i++) TEST_OK(tern_trainer_step(trainer, &report));
-    TEST_OK(tern_trainer_finish(trainer, &report));
+    for (int i = 0; i < STEPS; i++) TEST_OK(tern_text_trainer_step(trainer, &report));
+    TEST_OK(tern_text_trainer_finish(trainer, &report));
     assert_true(report.n == 96 && report.good_steps == STEPS);
-    TEST_OK(tern_trainer_evaluate(trainer, 0, &loss, &tokens));
+    TEST_OK(tern_text_trainer_evaluate(trainer, 0, &loss, &tokens));
     assert_true(loss < 0.1);
     assert_int_equal(tokens, (360 - 1) / 12 * 12);
     static const volatile sig_atomic_t stop = 1;
-    tern_trainer_watch(trainer, &stop);
-    TEST_OK(tern_trainer_evaluate(trainer, 0, &again, &tokens));
+    tern_text_trainer_watch(trainer, &stop);
+    TEST_OK(tern_text_trainer_evaluate(trainer, 0, &again, &tokens));
     assert_true(isnan(again) && tokens == 0);
-    tern_trainer_watch(trainer, NULL);
+    tern_text_trainer_watch(trainer, NULL);
 
-    TEST_OK(tern_trainer_save(trainer, out, "{\"steps\": 200}"));
+    TEST_OK(tern_text_trainer_save(trainer, out, "{\"steps\": 200}"));
     TEST_OK(tern_run_append(out, "{\"step\":1}"));
     TEST_OK(tern_run_append(out, "{\"step\":2}"));
     TEST_ERROR(tern_run_prepare(out, 0, NULL), TERN_ERROR_INVALID, "holds a run already");
@@ -148,17 +148,17 @@ static void test_train_save_sample(void **state)
 
     /* another trainer with these weights has the same validation loss, to the bit */
     o.seed = 99;
-    TEST_OK(tern_trainer_create(device, &o, &other));
+    TEST_OK(tern_text_trainer_create(device, &o, &other));
     snprintf(file, sizeof file, "%s/model.safetensors", out);
-    TEST_OK(tern_trainer_load(other, file));
-    TEST_OK(tern_trainer_evaluate(other, 0, &again, &tokens));
+    TEST_OK(tern_text_trainer_load(other, file));
+    TEST_OK(tern_text_trainer_evaluate(other, 0, &again, &tokens));
     assert_true(again == loss);
-    tern_trainer_destroy(other);
+    tern_text_trainer_destroy(other);
     o.model.width = 32;
-    TEST_OK(tern_trainer_create(device, &o, &other));
-    TEST_ERROR(tern_trainer_load(other, file), TERN_ERROR_INVALID, "another shape");
-    tern_trainer_destroy(other);
-    tern_trainer_destroy(trainer);
+    TEST_OK(tern_text_trainer_create(device, &o, &other));
+    TEST_ERROR(tern_text_trainer_load(other, file), TERN_ERROR_INVALID, "another shape");
+    tern_text_trainer_destroy(other);
+    tern_text_trainer_destroy(trainer);
 
     /* the text repeats "abcdefghi...": the likeliest continuation goes on with it, also beyond the context */
     tern_sampler *sampler = NULL;
