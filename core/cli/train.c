@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train.c - `tern train`: options, the loop, and what an interruption does.
+/* train.c - `tern train`: the loop, and what an interruption does.
  *
- *     options ── device ── trainer ── folder ── steps ... ── validation ── save
+ *     flags ── device ── trainer ── folder ── steps ... ── validation ── save
  *                                       ^ nothing is written before everything that can be refused has been
  *
  * A step's report comes one step late (train/step.h). Before a validation or a save the step in work is waited for, so
@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 
 #include "core/base/time.h"
-#include "core/cli/train_options.h"
+#include "core/cli/train_flags.h"
 #include "core/cli/train_progress.h"
 #include "core/cli/train_signals.h"
 
@@ -24,20 +24,6 @@
 #define SMALL_FILES_BYTES 1048576u /* config.json, run.json and the metrics */
 #define MAX_BAD_STEPS     10u      /* in a row; more is a run that has diverged */
 #define BAD_LOSS          10.0     /* times ln V, the loss of a guess: nothing is learnt up there */
-#define OPTION_COUNT      26
-
-typedef struct train_command {
-    tern_cli_device device;
-    tern_cli_model model;
-    const char *data, *out, *limits;
-    int64_t steps, warmup, seed, log_every, eval_every, save_every;
-    double lr, min_lr, clip, weight_decay, val_split;
-    bool json;
-    tern_cli_option options[OPTION_COUNT];
-    tern_cli_usage usage;
-    tern_gpt2_options shape;
-    char *flags; /* as JSON, for run.json */
-} train_command;
 
 typedef struct train_run {
     tern_device *device;
@@ -53,71 +39,6 @@ typedef struct train_run {
     int lock;  /* of the folder, or -1 */
 } train_run;
 
-/* ------------------------------------------------------------------ options */
-
-static void fill_options(train_command *c)
-{
-    const tern_cli_option options[OPTION_COUNT - TERN_CLI_MODEL_OPTION_COUNT] = {
-        {"data", TERN_CLI_TEXT, &c->data, "PATH", 0, 0, "a text file, or a folder whose text files are read"},
-        {"out", TERN_CLI_TEXT, &c->out, "FOLDER", 0, 0,
-         "a new folder for weights and metrics; without it nothing is kept"},
-        {"steps", TERN_CLI_INTEGER, &c->steps, "N", 1, 1e9, "optimizer steps"},
-        {"lr", TERN_CLI_REAL, &c->lr, "X", 1e-12, 1000, "highest learning rate"},
-        {"min-lr", TERN_CLI_REAL, &c->min_lr, "X", 0, 1000, "learning rate at the end (default a tenth of --lr)"},
-        {"warmup", TERN_CLI_INTEGER, &c->warmup, "N", 0, 1e9,
-         "steps until the highest learning rate (default a tenth of --steps, at most 100)"},
-        {"clip", TERN_CLI_REAL, &c->clip, "X", 0, 1e6, "largest norm of the gradient, 0: any"},
-        {"weight-decay", TERN_CLI_REAL, &c->weight_decay, "X", 0, 1000, "AdamW's decay, of matrices only"},
-        {"seed", TERN_CLI_INTEGER, &c->seed, "N", 0, 9007199254740992.0,
-         "of the weights, the order of the data, dropout"},
-        {"val-split", TERN_CLI_REAL, &c->val_split, "X", 0, 0.9, "fraction of the data held out, its end; 0: none"},
-        {"log-every", TERN_CLI_INTEGER, &c->log_every, "N", 1, 1e9, "steps between lines"},
-        {"eval-every", TERN_CLI_INTEGER, &c->eval_every, "N", 0, 1e9, "steps between validations, 0: at the end only"},
-        {"save-every", TERN_CLI_INTEGER, &c->save_every, "N", 0, 1e9, "steps between saves, 0: at the end only"},
-        {"json", TERN_CLI_FLAG, &c->json, NULL, 0, 0, "one JSON object per logged step on stdout, and a last one"},
-        {"limits", TERN_CLI_TEXT, &c->limits, "PROFILE", 0, 0,
-         "believe no more of the device than lavapipe, arc-a770, rtx-3090, rtx-4090, a100 or a JSON file says"},
-        TERN_CLI_DEVICE_OPTIONS(&c->device),
-    };
-    tern_cli_model_options(&c->model, c->options);
-    memcpy(c->options + TERN_CLI_MODEL_OPTION_COUNT, options, sizeof options);
-    c->usage =
-        (tern_cli_usage){"train", NULL,
-                         "Trains a GPT on text, its bytes being the tokens. Progress goes to stderr. Ctrl-C finishes "
-                         "the step, saves and exits with 130.",
-                         c->options, OPTION_COUNT};
-}
-
-static int parse(train_command *c, int argc, char **argv)
-{
-    *c = (train_command){.device = TERN_CLI_DEVICE_DEFAULTS,
-                         .steps = 1000,
-                         .warmup = TERN_CLI_UNSET,
-                         .seed = 1,
-                         .log_every = 10,
-                         .eval_every = 250,
-                         .lr = 1e-3,
-                         .min_lr = NAN,
-                         .clip = 1,
-                         .weight_decay = 0.1,
-                         .val_split = 0.1};
-    fill_options(c);
-    int code = tern_cli_model_parse(&c->usage, &c->model, argc, argv);
-    if (code != TERN_CLI_GO) return code;
-    if (!c->data) return tern_cli_misuse("train: there are no data; give --data FILE or --data FOLDER");
-    if (isnan(c->min_lr)) c->min_lr = c->lr / 10;
-    if (c->min_lr > c->lr)
-        return tern_cli_misuse("train: --min-lr is %g; it must not be above --lr, which is %g", c->min_lr, c->lr);
-    if (c->warmup == TERN_CLI_UNSET) c->warmup = c->steps / 10 < 100 ? c->steps / 10 : 100;
-    code = tern_cli_refuse_null(&c->usage, &c->device);
-    if (code != TERN_CLI_GO) return code;
-    code = tern_cli_model_get(&c->model, &c->shape);
-    if (code != TERN_CLI_GO) return code;
-    c->model.heads = c->shape.heads;
-    c->flags = tern_cli_options_json(&c->usage);
-    return c->flags ? TERN_CLI_GO : tern_cli_fail(tern_error_memory("the list of flags", 1024));
-}
-
 /* -------------------------------------------------------------------- start */
 
 /* A folder that cannot be used is better refused before a minute of building; one that is not there is made later. */
@@ -127,22 +48,13 @@ static tern_status look_at_folder(const char *out)
     return out && stat(out, &info) == 0 ? tern_run_prepare(out, 0, NULL) : TERN_OK;
 }
 
-static tern_status create_trainer(const train_command *c, train_run *run)
+static tern_status create_trainer(const tern_train_flags *c, train_run *run)
 {
     tern_status status;
     tern_text_options options;
-    tern_text_options_init(&options);
+    tern_train_flags_apply(c, &options);
     TERN_TRY(look_at_folder(c->out));
     TERN_TRY(tern_cli_open_limited(&c->device, c->limits, false, &run->device, &options.plan));
-    options.model = c->shape;
-    options.data_paths = &c->data;
-    options.data_count = 1;
-    options.val_split = c->val_split;
-    options.seed = (uint64_t)c->seed;
-    options.schedule =
-        (tern_schedule){.lr = c->lr, .min_lr = c->min_lr, .warmup = (uint64_t)c->warmup, .steps = (uint64_t)c->steps};
-    options.adamw.weight_decay = c->weight_decay;
-    options.adamw.clip = c->clip;
     TERN_TRY(tern_text_trainer_create(run->device, &options, &run->trainer));
 fail:
     return status;
@@ -156,7 +68,7 @@ static uint64_t device_bytes(const train_run *run, const tern_text_info *info)
 
 static const char *plural(uint32_t count) { return count == 1 ? "" : "s"; }
 
-static void say_what(const train_command *c, const train_run *run, const tern_text_info *info, double seconds)
+static void say_what(const tern_train_flags *c, const train_run *run, const tern_text_info *info, double seconds)
 {
     char parameters[24], text[24], held_out[24];
     const tern_gpt2_options *s = &c->shape;
@@ -172,7 +84,7 @@ static void say_what(const train_command *c, const train_run *run, const tern_te
             s->context, tern_device_name(run->device), seconds);
 }
 
-static tern_status start(const train_command *c, train_run *run)
+static tern_status start(const tern_train_flags *c, train_run *run)
 {
     tern_status status;
     tern_text_info info;
@@ -217,7 +129,7 @@ static bool must_end(const train_run *run)
 }
 
 /* Reports come once per step, in order; the first call and a repeated one have nothing new. */
-static tern_status take_report(const train_command *c, train_run *run, const tern_step_report *report)
+static tern_status take_report(const tern_train_flags *c, train_run *run, const tern_step_report *report)
 {
     const uint64_t step = report->attempt + 1;
     if (!report->valid || step <= run->reported) return TERN_OK;
@@ -229,7 +141,7 @@ static tern_status take_report(const train_command *c, train_run *run, const ter
 }
 
 /* A validation that a signal ended is none. */
-static tern_status validate(const train_command *c, train_run *run, uint32_t batches, uint64_t *out_tokens)
+static tern_status validate(const tern_train_flags *c, train_run *run, uint32_t batches, uint64_t *out_tokens)
 {
     tern_status status = TERN_OK;
     run->val = NAN;
@@ -246,17 +158,17 @@ fail:
     return status;
 }
 
-static tern_status save(const train_command *c, train_run *run)
+static tern_status save(const tern_train_flags *c, train_run *run)
 {
     if (!c->out) return TERN_OK;
     const uint64_t begin = tern_time_ns();
-    tern_status status = tern_text_trainer_save(run->trainer, c->out, c->flags);
+    tern_status status = tern_text_trainer_save(run->trainer, c->out, c->text);
     tern_progress_pause(&run->progress, tern_time_ns() - begin);
     return status;
 }
 
 /* Validates and saves where that is due after the step. */
-static tern_status rest(const train_command *c, train_run *run, uint64_t step)
+static tern_status rest(const tern_train_flags *c, train_run *run, uint64_t step)
 {
     tern_status status = TERN_OK;
     tern_step_report report;
@@ -274,7 +186,7 @@ fail:
     return status;
 }
 
-static tern_status loop(const train_command *c, train_run *run)
+static tern_status loop(const tern_train_flags *c, train_run *run)
 {
     tern_status status = TERN_OK;
     tern_step_report report;
@@ -291,7 +203,7 @@ fail:
 
 /* ---------------------------------------------------------------------- end */
 
-static tern_status say_where(const train_command *c, train_run *run)
+static tern_status say_where(const tern_train_flags *c, train_run *run)
 {
     if (!c->out) {
         tern_progress_say(&run->progress, "nothing was saved, as no --out was given");
@@ -304,7 +216,7 @@ static tern_status say_where(const train_command *c, train_run *run)
     return TERN_OK;
 }
 
-static void say_diverged(const train_command *c, train_run *run)
+static void say_diverged(const tern_train_flags *c, train_run *run)
 {
     char good[96] = "no step before it was good";
     const char *clip = c->clip > 0 ? "lower --clip" : "set --clip 1";
@@ -318,7 +230,7 @@ static void say_diverged(const train_command *c, train_run *run)
                       (unsigned long long)run->bad_steps, run->bad_steps == 1 ? "" : "s", good, c->lr, clip);
 }
 
-static tern_status end(const train_command *c, train_run *run)
+static tern_status end(const tern_train_flags *c, train_run *run)
 {
     tern_status status;
     tern_progress_outcome outcome = {.val = NAN, .diverged = run->bad_steps > 0};
@@ -351,9 +263,9 @@ static int exit_code(const train_run *run)
 int tern_cli_train(int argc, char **argv)
 {
     tern_status status = TERN_OK;
-    train_command command;
+    tern_train_flags command;
     train_run run = {.lock = -1};
-    int code = parse(&command, argc, argv);
+    int code = tern_train_flags_parse(&command, argc, argv);
     if (code == TERN_CLI_GO) {
         tern_signals_catch();
         TERN_TRY(start(&command, &run));
@@ -367,6 +279,6 @@ fail:
     tern_run_release(command.out, run.lock);
     tern_text_trainer_destroy(run.trainer);
     tern_device_close(run.device);
-    free(command.flags);
+    tern_train_flags_finish(&command);
     return code;
 }
