@@ -95,7 +95,11 @@ int main(int argc, char **argv)
     int32_t *ids = NULL;
     TERN_TRY(tern_gpt2_preset(preset, &model));
     TERN_TRY(tern_device_open(name, &device));
-    const tern_setup_options options = {.model = {build, &model}, .batch = batch, .adamw = {0.9, 0.95, 1e-8, 0.1, 1}};
+    const tern_setup_options options = {
+        .model = {build, &model},
+        .batch = batch,
+        .optimizer = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1},
+        .update = {.clip = 1}};
     TERN_TRY(tern_setup_create(device, &options, &setup));
     TERN_TRY(tern_stepper_create(setup, 1, &stepper));
     const size_t tokens = (size_t)batch * model.context;

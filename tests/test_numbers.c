@@ -30,7 +30,8 @@ static tern_setup *plan_gpt2(tern_device *device, uint32_t layers, double dropou
     const tern_setup_options options = {
         .model = {build, model},
         .batch = 4,
-        .adamw = {0.9, 0.95, 1e-8, 0.1, 1},
+        .optimizer = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1},
+        .update = {.clip = 1},
         .evaluate = true,
         .plan = {.submit_seconds = limits.submit_seconds, .flops = limits.flops, .bytes_per_s = limits.bytes_per_s}};
     TEST_OK(tern_setup_create(device, &options, &setup));

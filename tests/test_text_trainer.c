@@ -73,7 +73,7 @@ static void test_trainer_refusals(void **state)
     o.model.context = o.model.positions = 5000;
     refuse(device, &o, "the data have 3600 bytes, but a context of 5000 needs at least 5001");
     o = good;
-    o.adamw.beta1 = 1.5;
+    o.optimizer.beta1 = 1.5;
     refuse(device, &o, "beta1 is 1.5");
     o = good;
     o.schedule.min_lr = 1;

@@ -86,22 +86,24 @@ typedef struct fixture {
     tern_graph *leaves, *graph;
     tern_store_layout *layout;
     tern_reference *reference;
-    tern_adamw adamw;
+    tern_optimizer adamw;
+    tern_update_options options;
 } fixture;
 
 static void start(fixture *f, double clip)
 {
     memset(f, 0, sizeof *f);
-    f->adamw = (tern_adamw){.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .weight_decay = 0.1, .clip = clip};
+    f->adamw = (tern_optimizer){.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .weight_decay = 0.1};
+    f->options = (tern_update_options){.clip = clip};
     f->leaves = leaf_graph();
     TEST_OK(tern_store_layout_create(f->leaves, &roomy, 0, true, &f->layout));
     TEST_OK(tern_graph_create(&f->graph));
-    TEST_OK(tern_update_build(f->graph, f->layout, &f->adamw));
+    TEST_OK(tern_update_build(f->graph, f->layout, &f->adamw, &f->options));
     TEST_OK(tern_reference_create(f->graph, &f->reference));
-    const uint32_t rows = tern_adamw_table_rows(&f->adamw);
+    const uint32_t rows = tern_optimizer_table_rows(&f->adamw);
     float *table = malloc(rows * 2 * sizeof *table);
     assert_non_null(table);
-    tern_adamw_table_fill(&f->adamw, rows, table);
+    tern_optimizer_table_fill(&f->adamw, rows, table);
     double *to = tern_reference_data(f->reference, tern_graph_find(f->graph, TERN_OP_STATE, TERN_STATE_TABLE));
     for (uint32_t i = 0; i < rows * 2; i++) to[i] = (double)table[i];
     free(table);
@@ -161,7 +163,7 @@ static void fill_window(fixture *f, double n, int step)
 /* One AdamW step in double, as the literature writes it. */
 static double plain_adamw(const fixture *f, int group, double *w, double *m, double *v, double g, double lr, int t)
 {
-    const tern_adamw *o = &f->adamw;
+    const tern_optimizer *o = &f->adamw;
     *m = o->beta1 * *m + (1 - o->beta1) * g;
     *v = o->beta2 * *v + (1 - o->beta2) * g * g;
     const double m_hat = *m / (1 - pow(o->beta1, t)), v_hat = *v / (1 - pow(o->beta2, t));
@@ -280,10 +282,10 @@ static void test_frozen_and_no_parameters(void **state)
     tern_store_layout *empty = NULL;
     TEST_OK(tern_graph_create(&graph));
     TEST_OK(tern_store_layout_create(graph, &roomy, 0, true, &empty));
-    TEST_ERROR(tern_update_build(graph, empty, &f.adamw), TERN_ERROR_INVALID, "nothing to update");
-    tern_adamw bad = f.adamw;
+    TEST_ERROR(tern_update_build(graph, empty, &f.adamw, &f.options), TERN_ERROR_INVALID, "nothing to update");
+    tern_optimizer bad = f.adamw;
     bad.beta2 = 1;
-    TEST_ERROR(tern_update_build(graph, f.layout, &bad), TERN_ERROR_INVALID, "beta2 is 1");
+    TEST_ERROR(tern_update_build(graph, f.layout, &bad, &f.options), TERN_ERROR_INVALID, "beta2 is 1");
     tern_store_layout_destroy(empty);
     tern_graph_destroy(graph);
     stop(&f);
@@ -292,11 +294,11 @@ static void test_frozen_and_no_parameters(void **state)
 static void test_bias_table(void **state)
 {
     (void)state;
-    tern_adamw a = {.beta1 = 0.9, .beta2 = 0.999};
-    const uint32_t rows = tern_adamw_table_rows(&a);
+    tern_optimizer a = {.beta1 = 0.9, .beta2 = 0.999};
+    const uint32_t rows = tern_optimizer_table_rows(&a);
     float *table = malloc(rows * 2 * sizeof *table);
     assert_non_null(table);
-    tern_adamw_table_fill(&a, rows, table);
+    tern_optimizer_table_fill(&a, rows, table);
     TEST_NEAR(table[0], 1 / (1 - 0.9), 1e-6);
     TEST_NEAR(table[1], 1 / (1 - 0.999), 1e-4);
     assert_true(table[2 * rows - 1] == 1.0f &&
@@ -304,7 +306,7 @@ static void test_bias_table(void **state)
     assert_true(rows > 17000 && rows < 18000);
     free(table);
     a.beta1 = a.beta2 = 0;
-    assert_true(tern_adamw_table_rows(&a) >= 1);
+    assert_true(tern_optimizer_table_rows(&a) >= 1);
 }
 
 /* -------------------------------------------------------------- accumulation */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 const tern_gpt2_options test_tiny = {2, 2, 16, 256, 12, 12, 4, 0.2, 1e-5};
-static const tern_adamw adamw = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .clip = 1};
+static const tern_optimizer adamw = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
 
 tern_device *test_open_device(const char *name, uint32_t threads)
 {
@@ -25,8 +25,11 @@ static tern_status build(void *context, tern_graph *graph, uint32_t batch)
 
 tern_setup_options test_setup_options(const tern_gpt2_options *model)
 {
-    return (tern_setup_options){
-        .model = {build, (void *)(uintptr_t)model}, .batch = model->batch, .adamw = adamw, .evaluate = true};
+    return (tern_setup_options){.model = {build, (void *)(uintptr_t)model},
+                                .batch = model->batch,
+                                .optimizer = adamw,
+                                .update = {.clip = 1},
+                                .evaluate = true};
 }
 
 void test_run_start(test_run *run, const char *backend, uint32_t threads, const tern_gpt2_options *model)

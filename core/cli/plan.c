@@ -55,8 +55,12 @@ static tern_status create_setup(tern_device *device, const tern_plan_options *pl
 {
     tern_text_options train;
     tern_text_options_init(&train);
-    const tern_setup_options options = {
-        .model = {build_model, shape}, .batch = shape->batch, .adamw = train.adamw, .evaluate = true, .plan = *plan};
+    const tern_setup_options options = {.model = {build_model, shape},
+                                        .batch = shape->batch,
+                                        .optimizer = train.optimizer,
+                                        .update = train.update,
+                                        .evaluate = true,
+                                        .plan = *plan};
     return tern_setup_create(device, &options, out_setup);
 }
 

@@ -93,7 +93,7 @@ void tern_train_flags_apply(const tern_train_flags *f, tern_text_options *out_op
     options.seed = (uint64_t)f->seed;
     options.schedule =
         (tern_schedule){.lr = f->lr, .min_lr = f->min_lr, .warmup = (uint64_t)f->warmup, .steps = (uint64_t)f->steps};
-    options.adamw.weight_decay = f->weight_decay;
-    options.adamw.clip = f->clip;
+    options.optimizer.weight_decay = f->weight_decay;
+    options.update.clip = f->clip;
     *out_options = options;
 }

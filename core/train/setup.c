@@ -56,7 +56,7 @@ static tern_status build_update(tern_setup *setup)
     tern_status status;
     tern_program *program = &setup->programs[TERN_PROGRAM_UPDATE];
     TERN_TRY(tern_graph_create(&program->graph));
-    TERN_TRY(tern_update_build(program->graph, setup->layout, &setup->options.adamw));
+    TERN_TRY(tern_update_build(program->graph, setup->layout, &setup->options.optimizer, &setup->options.update));
     TERN_TRY(tern_store_layout_add(setup->layout, program->graph));
     TERN_TRY(compile(setup, program));
 fail:

@@ -23,7 +23,8 @@ typedef struct tern_model {
 typedef struct tern_setup_options {
     tern_model model;
     uint32_t batch; /* examples per micro-batch */
-    tern_adamw adamw;
+    tern_optimizer optimizer;
+    tern_update_options update;
     uint64_t segment_bytes; /* of the store; 0: default */
     bool evaluate;          /* with the eval program */
     bool no_fuse;           /* one kernel per op, for finding a fuser's fault */

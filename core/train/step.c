@@ -62,10 +62,10 @@ static tern_status write_states(tern_stepper *s)
 {
     tern_status status;
     const float scale = 1.0f; /* f32 gradients need no loss scale */
-    const uint32_t rows = tern_adamw_table_rows(&s->setup->options.adamw);
+    const uint32_t rows = tern_optimizer_table_rows(&s->setup->options.optimizer);
     float *table = malloc((size_t)rows * 2 * sizeof *table);
     if (!table) return tern_error_memory("the bias-correction table", (size_t)rows * 2 * sizeof *table);
-    tern_adamw_table_fill(&s->setup->options.adamw, rows, table);
+    tern_optimizer_table_fill(&s->setup->options.optimizer, rows, table);
     TERN_TRY(tern_store_write(s->store, TERN_STATE_TABLE, table, (uint64_t)rows * 2 * sizeof *table));
     TERN_TRY(tern_store_write(s->store, TERN_STATE_SCALE, &scale, sizeof scale));
 fail:

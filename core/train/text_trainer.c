@@ -19,7 +19,8 @@ void tern_text_options_init(tern_text_options *options)
     options->accumulate = 1;
     options->val_split = 0.1;
     options->schedule = (tern_schedule){.lr = 1e-3, .min_lr = 1e-4, .warmup = 100, .steps = 1000};
-    options->adamw = (tern_adamw){.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .clip = 1.0};
+    options->optimizer = (tern_optimizer){.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+    options->update = (tern_update_options){.clip = 1.0};
 }
 
 static tern_status build_model(void *context, tern_graph *graph, uint32_t batch)
@@ -33,7 +34,8 @@ static tern_status check_options(const tern_text_options *o)
 {
     tern_status status;
     TERN_TRY(tern_gpt2_check(&o->model));
-    TERN_TRY(tern_adamw_check(&o->adamw));
+    TERN_TRY(tern_optimizer_check(&o->optimizer));
+    TERN_TRY(tern_update_check(&o->update));
     if (o->data_count == 0)
         return tern_error(TERN_ERROR_INVALID, "no data were given; name a text file or a folder of text");
     if (o->accumulate < 1 || (uint64_t)o->accumulate * o->model.batch > UINT32_MAX)
@@ -79,7 +81,8 @@ tern_status tern_text_trainer_create(tern_device *device, const tern_text_option
     t->options.data_paths = NULL; /* the caller's */
     const tern_setup_options setup = {.model = {build_model, &t->options.model},
                                       .batch = options->model.batch,
-                                      .adamw = options->adamw,
+                                      .optimizer = options->optimizer,
+                                      .update = options->update,
                                       .evaluate = options->val_split > 0,
                                       .plan = options->plan};
     TERN_TRY(tern_setup_create_fitting(device, &setup, &t->setup));

@@ -25,7 +25,8 @@ typedef struct tern_text_options {
     double val_split; /* [0, 1) */
     uint64_t seed;
     tern_schedule schedule; /* lr, min_lr, warmup, steps */
-    tern_adamw adamw;
+    tern_optimizer optimizer;
+    tern_update_options update;
     tern_plan_options plan; /* zeros: defaults */
 } tern_text_options;
 

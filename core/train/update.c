@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* update.c - builds the update program's graph; update.h has its formulas.
  *
- * Reads of a state mean its value before the program, so the order of the lines below is no order of execution.
- * The scalars go through one small state, so that every segment's kernel reads one tensor instead of recomputing them.
- */
+ * Reads of a state mean its value before the program, so the order of the lines below is no order of execution. */
 #include "core/train/update.h"
 
 #include <stdio.h>
@@ -15,10 +13,9 @@
 typedef struct update {
     tern_graph *graph;
     const tern_store_layout *layout;
-    const tern_adamw *adamw;
+    const tern_update_options *options;
     tern_tensor *n, *loss, *scale, *t, *skips;              /* states (1) */
     tern_tensor *active, *divisor, *norm, *bad, *clip, *ok; /* (1) */
-    tern_tensor *scalars;                                   /* (TERN_SCALAR_COUNT), assigned */
 } update;
 
 static tern_tensor *scalar_state(tern_graph *graph, const char *name, int32_t dtype)
@@ -86,50 +83,9 @@ static void build_decision(update *u)
     tern_tensor *sum = global_square_sum(u);
     u->norm = tern_label(tern_sqrt(sum), "step.norm");
     u->bad = tern_and(u->active, not_finite(u, sum));
-    u->clip = u->adamw->clip > 0 ? tern_min(number(u, 1), tern_div(number(u, u->adamw->clip), u->norm))
-                                 : tern_expand(number(u, 1), 1, (const int64_t[]){1});
+    u->clip = u->options->clip > 0 ? tern_min(number(u, 1), tern_div(number(u, u->options->clip), u->norm))
+                                   : tern_expand(number(u, 1), 1, (const int64_t[]){1});
     u->ok = tern_and(u->active, tern_xor(u->bad, word(u, 1)));
-}
-
-static void build_scalars(update *u)
-{
-    const int64_t rows = tern_adamw_table_rows(u->adamw), count = TERN_SCALAR_COUNT;
-    tern_tensor *control = tern_graph_control(u->graph);
-    tern_tensor *table = tern_state(u->graph, TERN_STATE_TABLE, TERN_F32, 2, (const int64_t[]){rows, 2});
-    tern_tensor *bias = tern_gather(table, u->t); /* (1, 2); t good steps so far are row t, which is B(t + 1) */
-    tern_tensor *scalars[TERN_SCALAR_COUNT] = {0};
-    scalars[TERN_SCALAR_DIVISOR] = u->divisor;
-    scalars[TERN_SCALAR_CLIP] = u->clip;
-    scalars[TERN_SCALAR_LR] = tern_bitcast(tern_slice(control, 0, TERN_CONTROL_LR, 1), TERN_F32);
-    scalars[TERN_SCALAR_BIAS1] = tern_reshape(tern_slice(bias, 1, 0, 1), 1, (const int64_t[]){1});
-    scalars[TERN_SCALAR_BIAS2] = tern_reshape(tern_slice(bias, 1, 1, 1), 1, (const int64_t[]){1});
-    scalars[TERN_SCALAR_OK] = tern_cast(u->ok, TERN_F32);
-    tern_tensor *state = tern_state(u->graph, TERN_STATE_SCALARS, TERN_F32, 1, &count);
-    u->scalars = tern_assign(state, vector(u, scalars, count));
-}
-
-static tern_tensor *scalar(const update *u, int64_t which) { return tern_slice(u->scalars, 0, which, 1); }
-
-static void build_optimizer(const update *u, uint32_t segment)
-{
-    const tern_adamw *o = u->adamw;
-    tern_tensor *w = slab(u, TERN_SLAB_WEIGHT, segment), *acc = slab(u, TERN_SLAB_ACC, segment);
-    tern_tensor *m = slab(u, TERN_SLAB_M, segment), *v = slab(u, TERN_SLAB_V, segment);
-    tern_tensor *ok = tern_less(number(u, 0), scalar(u, TERN_SCALAR_OK));
-    tern_tensor *g = tern_mul(tern_div(acc, scalar(u, TERN_SCALAR_DIVISOR)), scalar(u, TERN_SCALAR_CLIP));
-    tern_tensor *m_new = tern_add(tern_mul(m, number(u, o->beta1)), tern_mul(g, number(u, 1.0 - o->beta1)));
-    tern_tensor *v_new =
-        tern_add(tern_mul(v, number(u, o->beta2)), tern_mul(tern_mul(g, g), number(u, 1.0 - o->beta2)));
-    tern_tensor *m_hat = tern_mul(m_new, scalar(u, TERN_SCALAR_BIAS1));
-    tern_tensor *v_hat = tern_mul(v_new, scalar(u, TERN_SCALAR_BIAS2));
-    tern_tensor *step = tern_div(m_hat, tern_add(tern_sqrt(v_hat), number(u, o->epsilon)));
-    if (u->layout->segments[segment].group == TERN_GROUP_DECAY && o->weight_decay > 0)
-        step = tern_add(step, tern_mul(w, number(u, o->weight_decay)));
-    tern_tensor *w_new = tern_sub(w, tern_mul(step, scalar(u, TERN_SCALAR_LR)));
-    tern_assign(w, tern_where(ok, w_new, w));
-    tern_assign(m, tern_where(ok, m_new, m));
-    tern_assign(v, tern_where(ok, v_new, v));
-    tern_assign(acc, tern_expand(number(u, 0), 1, acc->shape));
 }
 
 static void build_report(update *u)
@@ -152,11 +108,19 @@ static void build_report(update *u)
     tern_assign(u->loss, zero);
 }
 
-tern_status tern_update_build(tern_graph *graph, const tern_store_layout *layout, const tern_adamw *adamw)
+tern_status tern_update_check(const tern_update_options *options)
 {
-    update u = {.graph = graph, .layout = layout, .adamw = adamw};
-    tern_status status = tern_adamw_check(adamw);
-    if (status < 0) return status;
+    if (options->clip >= 0 && options->clip <= 1e30) return TERN_OK;
+    return tern_error(TERN_ERROR_INVALID, "clip is %g; it must lie in [0, 1e30]", options->clip);
+}
+
+tern_status tern_update_build(tern_graph *graph, const tern_store_layout *layout, const tern_optimizer *optimizer,
+                              const tern_update_options *options)
+{
+    tern_status status;
+    update u = {.graph = graph, .layout = layout, .options = options};
+    TERN_TRY(tern_optimizer_check(optimizer));
+    TERN_TRY(tern_update_check(options));
     if (!layout->training)
         return tern_error(TERN_ERROR_INVALID,
                           "the store has no gradients; make it for training before building an update");
@@ -165,9 +129,10 @@ tern_status tern_update_build(tern_graph *graph, const tern_store_layout *layout
                           layout->parameter_count);
     graph->pass = TERN_PASS_UPDATE;
     build_decision(&u);
-    build_scalars(&u);
-    for (uint32_t i = 0; i < layout->segment_count; i++)
-        if (layout->segments[i].group != TERN_GROUP_FROZEN) build_optimizer(&u, i);
+    tern_optimizer_append(graph, layout, optimizer,
+                          &(tern_optimizer_inputs){.divisor = u.divisor, .clip = u.clip, .ok = u.ok, .t = u.t});
     build_report(&u);
-    return tern_graph_status(graph);
+    status = tern_graph_status(graph);
+fail:
+    return status;
 }
