@@ -46,6 +46,7 @@ enum {                                    /* device features, bits */
        TERN_FEATURE_RESIZABLE_BAR = 1u << 6,
        TERN_FEATURE_REGISTER_TILES = 1u << 7, /* CPU-like: register tiles beat shared memory */
        TERN_FEATURE_RENDERS = 1u << 8,        /* kernel_create uses the source that core renders */
+       TERN_FEATURE_STORAGE_8 = 1u << 9,      /* 8-bit loads and stores */
 };
 
 typedef struct tern_device_info {

@@ -159,7 +159,8 @@ void dialect_device_info(dialect_device device, tern_device_info *out_info)
     };
     memset(out_info, 0, sizeof *out_info);
     snprintf(out_info->name, sizeof out_info->name, "paper device %d", (int)device);
-    out_info->features = devices[device].features | TERN_FEATURE_RENDERS;
+    out_info->features =
+        devices[device].features | TERN_FEATURE_RENDERS | TERN_FEATURE_STORAGE_16 | TERN_FEATURE_STORAGE_8;
     out_info->max_group_size = devices[device].group;
     out_info->shared_bytes = devices[device].shared;
     out_info->subgroup_min = out_info->subgroup_max = devices[device].subgroup;

@@ -21,7 +21,8 @@ static const tern_device_info paper = {.name = "paper",
                                        .subgroup_min = 32,
                                        .subgroup_max = 32,
                                        .offset_alignment = 256,
-                                       .features = TERN_FEATURE_BUFFER_ADDRESS};
+                                       .features = TERN_FEATURE_BUFFER_ADDRESS | TERN_FEATURE_STORAGE_16 |
+                                                   TERN_FEATURE_STORAGE_8};
 
 static void copy_in(const tern_tensor *x, const double *from, void *to)
 {

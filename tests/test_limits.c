@@ -57,6 +57,12 @@ static void test_files(void **state)
     assert_int_equal(limits.max_groups_x, 65535);
     assert_int_equal(limits.max_binding_bytes, 0);
     TEST_NEAR(limits.submit_seconds, 0.25, 0);
+    assert_int_equal(limits.lacks, 0);
+    TEST_OK(load_text("{\"storage_16\": false, \"storage_8\": true}", &limits));
+    assert_int_equal(limits.lacks, TERN_FEATURE_STORAGE_16);
+    tern_device_info info = {.features = TERN_FEATURE_STORAGE_16 | TERN_FEATURE_STORAGE_8};
+    tern_limits_apply(&limits, &info);
+    assert_int_equal(info.features, TERN_FEATURE_STORAGE_8);
     TEST_OK(load_text("{}", &limits));
     TEST_NEAR(limits.submit_seconds, 0.5, 0);
     assert_non_null(strstr(limits.name, "tern_limits_"));
@@ -79,6 +85,7 @@ static void test_bad_files(void **state)
         {"{\"name\": 3}", "'name' must be a text of 1 to 63 bytes"},
         {"{\"name\": \"0123456789012345678901234567890123456789012345678901234567890123\"}", "'name' must be a text"},
         {"{\"flops\": 1e12, \"flops\": 1e13}", "the key 'flops' twice"},
+        {"{\"storage_16\": 1}", "'storage_16' must be true or false"},
         {"[1, 2]", "must be one JSON object"},
         {"{\"flops\": 1e12", "is not JSON"},
         {"{} trailing", "is not JSON"},

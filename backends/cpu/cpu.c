@@ -71,8 +71,8 @@ static tern_status cpu_device_info(uint32_t index, tern_device_info *out_info)
     const char *onednn = tern_cpu_onednn_version();
     tern_device_info info = {
         .kind = TERN_DEVICE_CPU,
-        .features = TERN_FEATURE_STORAGE_16 | TERN_FEATURE_UNIFIED_MEMORY | TERN_FEATURE_TIMESTAMPS |
-                    TERN_FEATURE_REGISTER_TILES,
+        .features = TERN_FEATURE_STORAGE_16 | TERN_FEATURE_STORAGE_8 | TERN_FEATURE_UNIFIED_MEMORY |
+                    TERN_FEATURE_TIMESTAMPS | TERN_FEATURE_REGISTER_TILES,
         .max_groups = {0x7fffffffu, 0x7fffffffu, 0x7fffffffu},
         .max_group_size = 1024,
         .shared_bytes = 32768,

@@ -15,8 +15,8 @@ static const tern_device_info default_info = {
     .name = "null",
     .driver = "computes nothing",
     .kind = TERN_DEVICE_SOFTWARE_GPU,
-    .features =
-        TERN_FEATURE_STORAGE_16 | TERN_FEATURE_ARITHMETIC_F16 | TERN_FEATURE_TIMESTAMPS | TERN_FEATURE_BUFFER_ADDRESS,
+    .features = TERN_FEATURE_STORAGE_16 | TERN_FEATURE_STORAGE_8 | TERN_FEATURE_ARITHMETIC_F16 |
+                TERN_FEATURE_TIMESTAMPS | TERN_FEATURE_BUFFER_ADDRESS,
     .memory_bytes = 1ull << 40,
     .memory_free_bytes = 1ull << 40,
     .max_allocation_bytes = 1ull << 38,

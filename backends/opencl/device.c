@@ -91,7 +91,8 @@ static tern_status query_kind(cl_device_id id, const char *extensions, tern_devi
     info->kind = type & CL_DEVICE_TYPE_CPU ? TERN_DEVICE_SOFTWARE_GPU
                  : unified                 ? TERN_DEVICE_INTEGRATED_GPU
                                            : TERN_DEVICE_DISCRETE_GPU;
-    info->features = TERN_FEATURE_RENDERS | TERN_FEATURE_TIMESTAMPS | TERN_FEATURE_STORAGE_16; /* ushort is core */
+    info->features = TERN_FEATURE_RENDERS | TERN_FEATURE_TIMESTAMPS | TERN_FEATURE_STORAGE_16 |
+                     TERN_FEATURE_STORAGE_8; /* ushort and uchar are core, and vload_half needs no cl_khr_fp16 */
     if (unified) info->features |= TERN_FEATURE_UNIFIED_MEMORY;
     if (type & CL_DEVICE_TYPE_CPU) info->features |= TERN_FEATURE_REGISTER_TILES;
     if (has_extension(extensions, "cl_khr_fp16")) info->features |= TERN_FEATURE_ARITHMETIC_F16;

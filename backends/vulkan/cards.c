@@ -189,6 +189,7 @@ static void fill_features(const vulkan_instance *instance, vulkan_card *card, co
     tern_device_info *info = &card->info;
     info->features |= TERN_FEATURE_RENDERS;
     if (v11.storageBuffer16BitAccess) info->features |= TERN_FEATURE_STORAGE_16;
+    if (v12.storageBuffer8BitAccess) info->features |= TERN_FEATURE_STORAGE_8;
     if (v12.shaderFloat16) info->features |= TERN_FEATURE_ARITHMETIC_F16;
     if (v12.bufferDeviceAddress) info->features |= TERN_FEATURE_BUFFER_ADDRESS;
     const VkSubgroupFeatureFlags groups =
@@ -200,7 +201,6 @@ static void fill_features(const vulkan_instance *instance, vulkan_card *card, co
         info->features |= TERN_FEATURE_UNIFIED_MEMORY;
     if (info->kind == TERN_DEVICE_SOFTWARE_GPU) info->features |= TERN_FEATURE_REGISTER_TILES;
     if (card->timestamp_bits > 0) info->features |= TERN_FEATURE_TIMESTAMPS;
-    card->storage_8 = v12.storageBuffer8BitAccess;
     card->arithmetic_8 = v12.shaderInt8;
     card->arithmetic_16 = features.features.shaderInt16;
 }
@@ -347,6 +347,6 @@ tern_status vulkan_device_notes(uint32_t index, char *out_text, size_t bytes)
                    "free memory %s\nlargest buffer %s\nqueue family %u, timestamps of %u bits\n8-bit storage %s",
                    card.budget ? "told by the driver (VK_EXT_memory_budget)" : "unknown to the driver, taken as all",
                    card.maintenance4 ? "told by the driver (VK_KHR_maintenance4)" : "taken as the largest allocation",
-                   card.queue_family, card.timestamp_bits, card.storage_8 ? "yes" : "no");
+                   card.queue_family, card.timestamp_bits, card.info.features & TERN_FEATURE_STORAGE_8 ? "yes" : "no");
     return TERN_OK;
 }

@@ -26,7 +26,7 @@ static tern_status create_logical(tern_backend_device *device)
     VkPhysicalDeviceVulkan12Features v12 = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
         .timelineSemaphore = VK_TRUE,
-        .storageBuffer8BitAccess = card->storage_8,
+        .storageBuffer8BitAccess = (card->info.features & TERN_FEATURE_STORAGE_8) != 0,
         .shaderInt8 = card->arithmetic_8,
         .shaderFloat16 = (card->info.features & TERN_FEATURE_ARITHMETIC_F16) != 0,
         .bufferDeviceAddress = (card->info.features & TERN_FEATURE_BUFFER_ADDRESS) != 0,

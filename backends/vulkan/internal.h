@@ -72,7 +72,7 @@ typedef struct vulkan_card {
     VkPhysicalDeviceMemoryProperties memory;
     VkPhysicalDeviceLimits limits;
     uint32_t queue_family, timestamp_bits;
-    bool storage_8, arithmetic_8, arithmetic_16;  /* enabled where present */
+    bool arithmetic_8, arithmetic_16;             /* enabled where present */
     bool budget, pci, maintenance4, size_control; /* extensions */
     uint64_t key;                                 /* hash of device and driver: names the pipeline cache */
 } vulkan_card;

@@ -58,7 +58,7 @@ static tern_status check_tensors(const tern_backend_device *device, const tern_k
                               desc->tensors[i].dtype);
         const bool there = dtype->bytes >= 4 ||
                            (dtype->bytes == 2 && (device->card.info.features & TERN_FEATURE_STORAGE_16)) ||
-                           (dtype->bytes == 1 && device->card.storage_8);
+                           (dtype->bytes == 1 && (device->card.info.features & TERN_FEATURE_STORAGE_8));
         if (!there)
             return tern_error(
                 TERN_ERROR_UNSUPPORTED,

@@ -32,10 +32,11 @@ static const struct {
     uint32_t bit;
     const char *name;
 } features[] = {
-    {TERN_FEATURE_STORAGE_16, "16-bit storage"},   {TERN_FEATURE_ARITHMETIC_F16, "f16 arithmetic"},
-    {TERN_FEATURE_SUBGROUPS, "sub-groups"},        {TERN_FEATURE_UNIFIED_MEMORY, "unified memory"},
-    {TERN_FEATURE_TIMESTAMPS, "timestamps"},       {TERN_FEATURE_BUFFER_ADDRESS, "buffer addresses"},
-    {TERN_FEATURE_RESIZABLE_BAR, "resizable BAR"}, {TERN_FEATURE_REGISTER_TILES, "register tiles"},
+    {TERN_FEATURE_STORAGE_16, "16-bit storage"},       {TERN_FEATURE_STORAGE_8, "8-bit storage"},
+    {TERN_FEATURE_ARITHMETIC_F16, "f16 arithmetic"},   {TERN_FEATURE_SUBGROUPS, "sub-groups"},
+    {TERN_FEATURE_UNIFIED_MEMORY, "unified memory"},   {TERN_FEATURE_TIMESTAMPS, "timestamps"},
+    {TERN_FEATURE_BUFFER_ADDRESS, "buffer addresses"}, {TERN_FEATURE_RESIZABLE_BAR, "resizable BAR"},
+    {TERN_FEATURE_REGISTER_TILES, "register tiles"},
 };
 #define FEATURE_COUNT (sizeof features / sizeof *features)
 

@@ -7,7 +7,8 @@
  *
  *     { "name": "my card", "memory_bytes": 8589934592, "max_binding_bytes": 4294967295 }
  *
- * Absent keys leave the device's own value. Unknown keys are errors, since a misspelt limit would silently not hold. */
+ * "storage_16": false takes a feature away. Absent keys leave the device's own value. Unknown keys are errors, since a
+ * misspelt limit would silently not hold. */
 #include "core/device/device.h"
 
 #include <cjson/cJSON.h>
@@ -103,12 +104,12 @@ static const tern_limits profiles[] = {
 
 /* --------------------------------------------------------------------- file */
 
-typedef enum field_type { FIELD_U64, FIELD_U32, FIELD_REAL } field_type;
+typedef enum field_type { FIELD_U64, FIELD_U32, FIELD_REAL, FIELD_FEATURE } field_type;
 
 typedef struct field {
     const char *key;
     field_type type;
-    size_t offset;
+    size_t offset; /* FIELD_FEATURE: the feature's bit */
     double least, most;
 } field;
 
@@ -125,6 +126,8 @@ static const field fields[] = {
     {"submit_seconds", FIELD_REAL, offsetof(tern_limits, submit_seconds), 0.001, 86400.0},
     {"flops", FIELD_REAL, offsetof(tern_limits, flops), 1e6, 1e18},
     {"bytes_per_s", FIELD_REAL, offsetof(tern_limits, bytes_per_s), 1e6, 1e15},
+    {"storage_16", FIELD_FEATURE, TERN_FEATURE_STORAGE_16, 0.0, 0.0},
+    {"storage_8", FIELD_FEATURE, TERN_FEATURE_STORAGE_8, 0.0, 0.0},
 };
 #define FIELD_COUNT (sizeof fields / sizeof *fields)
 
@@ -175,6 +178,12 @@ static tern_status read_field(const char *path, const cJSON *item, tern_limits *
         for (size_t i = 0; i < FIELD_COUNT; i++) append(known, sizeof known, fields[i].key);
         return tern_error(TERN_ERROR_FORMAT, "limits profile '%s' has the unknown key '%.60s'; the keys are %s", path,
                           item->string, known);
+    }
+    if (f->type == FIELD_FEATURE) {
+        if (!cJSON_IsBool(item))
+            return tern_error(TERN_ERROR_FORMAT, "limits profile '%s': '%s' must be true or false", path, f->key);
+        if (cJSON_IsFalse(item)) limits->lacks |= (uint32_t)f->offset;
+        return TERN_OK;
     }
     const double value = item->valuedouble;
     const bool whole = f->type == FIELD_REAL || value == floor(value);
@@ -302,4 +311,5 @@ void tern_limits_apply(const tern_limits *limits, tern_device_info *info)
     lower_u32(&info->max_groups[0], limits->max_groups_x);
     lower_u32(&info->max_group_size, limits->max_group_size);
     lower_u32(&info->shared_bytes, limits->shared_bytes);
+    info->features &= ~limits->lacks;
 }

@@ -11,6 +11,7 @@
  *                    combines), or where there is nothing to reduce; else one group per row
  *
  *     loops          no form whose loops a device with max_loop_turns would stop
+ *     storage        no tensor narrower than the device stores (storage.c)
  *
  * Invariant: a chosen variant fits max_group_size, shared_bytes and max_loop_turns, its tiles divide, and its groups
  * fit max_groups. */
@@ -19,6 +20,7 @@
 #include "core/base/status.h"
 #include "core/kernel/lowered.h"
 #include "core/kernel/render_text.h"
+#include "core/kernel/storage.h"
 #include "core/kernel/turns.h"
 
 #define SHORT_ROW 32u /* elements; below this a group per row leaves most of its threads idle */
@@ -295,6 +297,8 @@ tern_status tern_variant_choose(tern_kernel_desc *desc, const tern_device_info *
 {
     desc->variant = (tern_variant){.group = {1, 1, 1}};
     desc->render = tern_render;
+    tern_status status = tern_storage_check(desc, info);
+    if (status < 0) return status;
     switch (desc->kind) {
     case TERN_KERNEL_TAPE: choose_tape(desc, info, words); break;
     case TERN_KERNEL_MATMUL: choose_matmul(desc, info, words); break;
