@@ -4,13 +4,14 @@
 #   make demo     trains a small GPT on this repository's own text on the CPU and lets it write
 #   make test     builds the presets ci and dev (sanitizers) and runs all tests under both
 #   make deps     installs what is missing, asking first
+#   make lab      builds the driver lab: newer drivers in a chroot below build/lab (needs root)
 #   make lint     formatting of every file;  make format   fixes it
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 SOURCES = $(shell git ls-files '*.c' '*.h' ':!shaders' 2>/dev/null) # shaders are not C
 DEMO = build/demo
 
-.PHONY: all deps demo test lint format
+.PHONY: all deps demo lab test lint format
 all: deps
 	cmake --preset release
 	cmake --build --preset release -j $(JOBS)
@@ -23,6 +24,9 @@ demo: all
 	build/release/bin/tern train --backend cpu --data . --out $(DEMO) --layers 3 --width 128 --heads 4 --context 128 \
 	  --batch 8 --steps 800 --lr 0.003 --warmup 40 --seed 1
 	build/release/bin/tern sample $(DEMO) --backend cpu --prompt "static " --tokens 300 --temperature 0.8 --seed 1
+
+lab:
+	@sh cmake/lab.sh up
 
 test: deps
 	cmake --preset ci

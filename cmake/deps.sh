@@ -8,11 +8,14 @@
 #   root, no terminal (or CI=true)  installs
 #   root on a terminal              shows the exact command and asks
 #   any other user                  the same with sudo; without a terminal: shows the command and fails
+#
+# deps.sh PACKAGE...  asks for these instead of the whole list.
 set -eu
 
 needed="build-essential cmake ninja-build pkg-config libcjson-dev libcmocka-dev libdnnl-dev
   libvulkan-dev vulkan-validationlayers mesa-vulkan-drivers glslang-dev glslang-tools spirv-tools
   ocl-icd-opencl-dev opencl-headers pocl-opencl-icd"
+[ $# -eq 0 ] || needed=$*
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
   missing=
