@@ -35,6 +35,39 @@ static void test_schedule(void **state)
     assert_true(tern_schedule_lr(&one, 0) == 1.0 && tern_schedule_lr(&one, 1) == 0.5);
 }
 
+/* Each kind at a few attempts: warm-up 4, 21 steps, so that attempt 4 + 16 p is at p of the way down. */
+static void test_schedule_kinds(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        double decay, at[6]; /* p = 0, 0.25, 0.5, 0.75, 0.875, 1 */
+    } rows[] = {
+        {"constant", 0, {1, 1, 1, 1, 1, 1}},
+        {"linear", 0, {1, 0.775, 0.55, 0.325, 0.2125, 0.1}},
+        {"cosine", 0, {1, 0.86819805153394642, 0.55, 0.23180194846605361, 0.13425421036992095, 0.1}},
+        {"wsd", 0.25, {1, 1, 1, 1, 0.55, 0.1}},
+        {"wsd", 0, {1, 1, 1, 1, 0.6625, 0.1}}, /* the last fifth */
+        {"wsd", 1, {1, 0.775, 0.55, 0.325, 0.2125, 0.1}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tern_schedule s = {.lr = 1, .min_lr = 0.1, .warmup = 4, .steps = 21, .decay = rows[i].decay};
+        static const uint64_t attempts[6] = {4, 8, 12, 16, 18, 20};
+        TEST_OK(tern_schedule_parse(rows[i].name, &s.kind));
+        assert_string_equal(tern_schedules[s.kind].name, rows[i].name);
+        TEST_OK(tern_schedule_check(&s));
+        for (uint64_t k = 0; k < 4; k++) TEST_NEAR(tern_schedule_lr(&s, k), 0.25 * (double)(k + 1), 1e-15);
+        for (int k = 0; k < 6; k++) TEST_NEAR(tern_schedule_lr(&s, attempts[k]), rows[i].at[k], 1e-12);
+        assert_true(tern_schedule_lr(&s, 1000) == rows[i].at[5]);
+    }
+    tern_schedule s = {.lr = 1, .min_lr = 2, .steps = 1};
+    TEST_ERROR(tern_schedule_parse("step", &s.kind), TERN_ERROR_NOT_FOUND, "cosine, constant, linear, wsd");
+    TEST_ERROR(tern_schedule_check(&s), TERN_ERROR_INVALID, "its minimum 2");
+    s.min_lr = 0;
+    s.decay = 1.5;
+    TEST_ERROR(tern_schedule_check(&s), TERN_ERROR_INVALID, "decay is 1.5");
+}
+
 /* ----------------------------------------------------------------- sampling */
 
 static void test_draw(void **state)
@@ -402,6 +435,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_schedule),
+        cmocka_unit_test(test_schedule_kinds),
         cmocka_unit_test(test_draw),
         cmocka_unit_test(test_bias_table),
         cmocka_unit_test(test_adamw_without_clip),

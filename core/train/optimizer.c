@@ -104,12 +104,14 @@ static tern_tensor *build_scalars(tern_graph *graph, const tern_optimizer *optim
     return tern_assign(state, vector(graph, scalars, count));
 }
 
-static void append_segment(tern_segment_build *b)
+static void append_segment(tern_segment_build *b, double clip_value)
 {
     tern_tensor *acc = tern_segment_slab(b, TERN_SLAB_ACC);
     b->ok = tern_less(tern_segment_number(b, 0), tern_segment_scalar(b, TERN_SCALAR_OK));
-    b->g =
-        tern_mul(tern_div(acc, tern_segment_scalar(b, TERN_SCALAR_DIVISOR)), tern_segment_scalar(b, TERN_SCALAR_CLIP));
+    b->g = tern_div(acc, tern_segment_scalar(b, TERN_SCALAR_DIVISOR));
+    if (clip_value > 0)
+        b->g = tern_max(tern_min(b->g, tern_segment_number(b, clip_value)), tern_segment_number(b, -clip_value));
+    b->g = tern_mul(b->g, tern_segment_scalar(b, TERN_SCALAR_CLIP));
     kinds[b->optimizer->kind].build(b);
     tern_assign(acc, tern_expand(tern_segment_number(b, 0), 1, acc->shape));
 }
@@ -120,5 +122,5 @@ void tern_optimizer_append(tern_graph *graph, const tern_store_layout *layout, c
     tern_segment_build b = {.graph = graph, .layout = layout, .optimizer = optimizer};
     b.scalars = build_scalars(graph, optimizer, inputs);
     for (b.segment = 0; b.segment < layout->segment_count; b.segment++)
-        if (layout->segments[b.segment].group != TERN_GROUP_FROZEN) append_segment(&b);
+        if (layout->segments[b.segment].group != TERN_GROUP_FROZEN) append_segment(&b, inputs->clip_value);
 }

@@ -6,7 +6,7 @@
  * A kind is a row of the table in optimizer.c: its name, the slabs it needs and the function that appends its graph for
  * one segment; there is one file per family, with formulas and sources at its head. In all of them
  *
- *     g = acc / (S n) * c          the mean gradient, clipped          lr    from the control block
+ *     g = clamp(acc / (S n)) * c   the mean gradient, clipped          lr    from the control block
  *     Bi(t) = 1 / (1 - bi^t)       from a table made in double         t     good steps, this one included
  *
  * What it is not: it decides nothing (update.h), knows no parameter (only segments) and draws no learning rate.
@@ -43,6 +43,7 @@ typedef struct tern_optimizer_inputs {
     tern_tensor *clip;    /* f32: factor on the gradient */
     tern_tensor *ok;      /* u32: 1 when this window changes anything */
     tern_tensor *t;       /* u32: good steps before this one */
+    double clip_value;    /* each element of acc / divisor is clamped to it before `clip` acts; 0: it is not */
 } tern_optimizer_inputs;
 
 /* "adamw" ...; NULL: no such kind. */

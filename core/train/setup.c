@@ -8,6 +8,7 @@
 
 #include "core/passes/accumulate.h"
 #include "core/passes/save_rule.h"
+#include "core/passes/state_shadow.h"
 
 const char *const tern_program_names[TERN_PROGRAM_COUNT] = {"micro", "update", "eval"};
 
@@ -34,13 +35,29 @@ fail:
     return status;
 }
 
-static tern_status build_micro(tern_setup *setup)
+/* The model's loss graph for one micro-batch; training: dropout acts. */
+static tern_status build_model(const tern_setup *setup, bool training, tern_graph **out_graph)
 {
     tern_status status;
     tern_graph *graph = NULL;
-    tern_program *program = &setup->programs[TERN_PROGRAM_MICRO];
+    *out_graph = NULL;
     TERN_TRY(tern_graph_create(&graph));
+    graph->training = training;
     TERN_TRY(setup->options.model.build(setup->options.model.context, graph, setup->options.batch));
+    *out_graph = graph;
+    return TERN_OK;
+fail:
+    tern_graph_destroy(graph);
+    return status;
+}
+
+static tern_status build_micro(tern_setup *setup)
+{
+    tern_status status;
+    tern_graph *model = NULL, *graph = NULL;
+    tern_program *program = &setup->programs[TERN_PROGRAM_MICRO];
+    TERN_TRY(build_model(setup, true, &model));
+    TERN_TRY(tern_pass_state_shadow(model, &graph));
     TERN_TRY(tern_pass_accumulate(graph));
     TERN_TRY(tern_pass_save_rule(graph, &program->graph));
     TERN_TRY(tern_store_layout_create(graph, &setup->device->info, setup->options.segment_bytes, true, &setup->layout));
@@ -48,6 +65,7 @@ static tern_status build_micro(tern_setup *setup)
     TERN_TRY(compile(setup, program));
 fail:
     tern_graph_destroy(graph);
+    tern_graph_destroy(model);
     return status;
 }
 
@@ -67,10 +85,10 @@ static tern_status build_eval(tern_setup *setup)
 {
     tern_status status;
     tern_tensor *n = NULL, *loss = NULL;
+    tern_graph *model = NULL;
     tern_program *program = &setup->programs[TERN_PROGRAM_EVAL];
-    TERN_TRY(tern_graph_create(&program->graph));
-    program->graph->training = false; /* no dropout */
-    TERN_TRY(setup->options.model.build(setup->options.model.context, program->graph, setup->options.batch));
+    TERN_TRY(build_model(setup, false, &model));
+    TERN_TRY(tern_pass_state_freeze(model, &program->graph));
     TERN_TRY(tern_pass_loss_sums(program->graph, &n, &loss));
     tern_output(n, TERN_EVAL_N);
     tern_output(loss, TERN_EVAL_LOSS);
@@ -78,6 +96,7 @@ static tern_status build_eval(tern_setup *setup)
     TERN_TRY(tern_store_layout_add(setup->layout, program->graph));
     TERN_TRY(compile(setup, program));
 fail:
+    tern_graph_destroy(model);
     return status;
 }
 
@@ -89,6 +108,7 @@ tern_status tern_setup_create(tern_device *device, const tern_setup_options *opt
     if (!setup) return tern_error_memory("a training setup", sizeof *setup);
     setup->device = device;
     setup->options = *options;
+    setup->options.update.scale = tern_scale_resolve(&options->update.scale, false); /* f32 needs none */
     TERN_TRY(build_micro(setup));
     TERN_TRY(build_update(setup));
     if (options->evaluate) TERN_TRY(build_eval(setup));

@@ -61,7 +61,7 @@ fail:
 static tern_status write_states(tern_stepper *s)
 {
     tern_status status;
-    const float scale = 1.0f; /* f32 gradients need no loss scale */
+    const float scale = (float)s->setup->options.update.scale.initial;
     const uint32_t rows = tern_optimizer_table_rows(&s->setup->options.optimizer);
     float *table = malloc((size_t)rows * 2 * sizeof *table);
     if (!table) return tern_error_memory("the bias-correction table", (size_t)rows * 2 * sizeof *table);
@@ -222,8 +222,12 @@ static tern_status read_report(tern_stepper *s, uint64_t number, tern_step_repor
     r.clip = as_float(words[TERN_REPORT_CLIP]);
     r.scale = as_float(words[TERN_REPORT_SCALE]);
     r.skipped = words[TERN_REPORT_BAD] != 0;
+    r.outlier = words[TERN_REPORT_OUTLIER] != 0;
+    r.at_floor = words[TERN_REPORT_FLOOR] != 0;
     r.good_steps = words[TERN_REPORT_T];
     r.skips = words[TERN_REPORT_SKIPS];
+    r.skips_in_row = words[TERN_REPORT_ROW];
+    r.outliers = words[TERN_REPORT_OUTLIERS];
     *out = r;
     return TERN_OK;
 }

@@ -29,10 +29,16 @@ typedef struct tern_step_report {
     double loss;      /* sum w loss / sum w; 0 when n is 0 */
     double n;         /* sum w */
     double norm;      /* of the gradient of the mean loss, before clipping */
-    double clip, scale;
+    double clip;      /* factor on it */
+    double scale;     /* S that this window was computed with */
     double lr;
-    bool skipped; /* not finite: weights and moments are as they were */
-    uint32_t good_steps, skips;
+    bool skipped;          /* not finite: weights, moments and state tensors are as they were */
+    bool outlier;          /* its norm was far above what was usual: as they were, too */
+    bool at_floor;         /* skipped although S is as small as it may be */
+    uint32_t good_steps;   /* windows applied so far */
+    uint32_t skips;        /* windows that were not finite so far */
+    uint32_t skips_in_row; /* of them, those since the last finite one */
+    uint32_t outliers;     /* so far */
 } tern_step_report;
 
 typedef struct tern_step_counts {

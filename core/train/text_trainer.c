@@ -41,11 +41,7 @@ static tern_status check_options(const tern_text_options *o)
     if (o->accumulate < 1 || (uint64_t)o->accumulate * o->model.batch > UINT32_MAX)
         return tern_error(TERN_ERROR_INVALID, "accumulate is %u; it must lie in [1, %u] for a batch of %u",
                           o->accumulate, UINT32_MAX / o->model.batch, o->model.batch);
-    if (!(o->schedule.lr > 0 && o->schedule.lr <= 1e3 && o->schedule.min_lr >= 0 &&
-          o->schedule.min_lr <= o->schedule.lr))
-        return tern_error(TERN_ERROR_INVALID,
-                          "the learning rate %g must lie in (0, 1000], and its minimum %g between 0 and it",
-                          o->schedule.lr, o->schedule.min_lr);
+    TERN_TRY(tern_schedule_check(&o->schedule));
     return TERN_OK;
 fail:
     return status;
