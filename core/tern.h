@@ -124,7 +124,7 @@ TERN_API tern_tensor *tern_parameter(tern_graph *graph, const char *name, int32_
                                      int32_t init, double scale);
 /* Marks a parameter frozen: no gradient, moment, decay or share in the norm. */
 TERN_API void tern_parameter_freeze(tern_tensor *parameter);
-/* Device-owned state (f32 or u32), zero at the start, changed only by tern_assign. */
+/* Device-owned state (f32, f16, bf16, u32, u16 or u8), zero at the start, changed only by tern_assign. */
 TERN_API tern_tensor *tern_state(tern_graph *graph, const char *name, int32_t dtype, int32_t rank,
                                  const int64_t *shape);
 TERN_API tern_tensor *tern_constant(tern_graph *graph, double value);       /* f32, shape () */
@@ -139,7 +139,16 @@ TERN_API int32_t tern_tensor_dtype(const tern_tensor *x);
  * were made with. */
 TERN_API tern_tensor *tern_label(tern_tensor *x, const char *label);
 
-/* Elementwise, f32 unless said otherwise. Two-operand ops broadcast as in NumPy. */
+/* Pins a tensor's storage to f32 where autocast would store it, or read it in a matmul, as a 16-bit float: what it
+ * computes stays unrounded. For an output head or a sum that must not lose digits. Returns x. */
+TERN_API tern_tensor *tern_keep_f32(tern_tensor *x);
+
+/* Float operands may be f32, f16 or bf16, here and in all ops below. 16-bit floats are storage: they are widened, the
+ * op computes in f32, sums included, and its result is rounded once, to the 16-bit dtype that all float operands share,
+ * else it is f32. Constants take part in any dtype; parameters inside composites never widen a result; losses stay f32.
+ * Gradients of a 16-bit tensor are summed in f32 and rounded to its dtype once. */
+
+/* Elementwise, floats unless said otherwise. Two-operand ops broadcast as in NumPy. */
 TERN_API tern_tensor *tern_neg(tern_tensor *x);
 TERN_API tern_tensor *tern_abs(tern_tensor *x);
 TERN_API tern_tensor *tern_exp(tern_tensor *x);
@@ -168,7 +177,9 @@ TERN_API tern_tensor *tern_xor(tern_tensor *a, tern_tensor *b);
 TERN_API tern_tensor *tern_shift_left(tern_tensor *a, tern_tensor *b); /* b < 32 */
 TERN_API tern_tensor *tern_shift_right(tern_tensor *a, tern_tensor *b);
 TERN_API tern_tensor *tern_multiply_high(tern_tensor *a, tern_tensor *b); /* high word of the 64-bit product */
-TERN_API tern_tensor *tern_cast(tern_tensor *x, int32_t dtype);    /* value conversion; toward zero to integers */
+/* Value conversion between any two dtypes: toward zero to integers, of which u8 and u16 keep the low bits; to the
+ * nearest, ties to even, to f16 and bf16. NaN stays NaN. What does not fit an integer is unspecified. */
+TERN_API tern_tensor *tern_cast(tern_tensor *x, int32_t dtype);
 TERN_API tern_tensor *tern_bitcast(tern_tensor *x, int32_t dtype); /* same bits, f32 <-> u32 <-> i32 */
 TERN_API tern_tensor *tern_detach(tern_tensor *x);                 /* value of x, no gradient */
 

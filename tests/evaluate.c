@@ -2,6 +2,7 @@
 /* evaluate.c - see evaluate.h. */
 #include "tests/evaluate.h"
 
+#include "core/base/dtype.h"
 #include "core/base/hash.h"
 
 void evaluate_fill(const tern_tensor *leaf, double low, double high, double *out_values)
@@ -13,6 +14,8 @@ void evaluate_fill(const tern_tensor *leaf, double low, double high, double *out
     double shift = 0.1 + 0.8 * (double)(hash % 1009) / 1009;
     for (int64_t i = 0; i < count; i++)
         out_values[i] = low + (high - low) * ((double)((i * step + hash % 31) % count) + shift) / (double)count;
+    for (int64_t i = 0; tern_dtype_is_16bit_float(leaf->dtype) && i < count; i++)
+        out_values[i] = (double)tern_f32_round_to((float)out_values[i], leaf->dtype);
 }
 
 tern_reference *evaluate_create(const tern_graph *graph, double low, double high)
@@ -22,7 +25,7 @@ tern_reference *evaluate_create(const tern_graph *graph, double low, double high
     for (uint32_t i = 0; i < graph->node_count; i++) {
         const tern_tensor *x = graph->nodes[i];
         double *data = tern_reference_data(reference, x);
-        if ((x->op == TERN_OP_PARAMETER || x->op == TERN_OP_INPUT) && x->dtype == TERN_F32)
+        if ((x->op == TERN_OP_PARAMETER || x->op == TERN_OP_INPUT) && tern_dtype(x->dtype)->is_float)
             evaluate_fill(x, low, high, data);
         if (x->op != TERN_OP_INPUT || strcmp(x->label, TERN_CONTROL_NAME) != 0) continue;
         data[TERN_CONTROL_KEY0] = 0x12345678;

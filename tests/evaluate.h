@@ -12,7 +12,7 @@
  * -high. */
 void evaluate_fill(const tern_tensor *leaf, double low, double high, double *out_values);
 
-/* A reference of `graph` with every f32 parameter and input filled by evaluate_fill, the control block set, integers
+/* A reference of `graph` with every float parameter and input filled by evaluate_fill, the control block set, integers
  * left at 0. */
 tern_reference *evaluate_create(const tern_graph *graph, double low, double high);
 

@@ -84,6 +84,8 @@ static cell load(const machine *m, const tern_tape_insn *insn)
     const void *data = m->tensors[access->tensor];
     switch (m->tape->tensors[access->tensor].dtype) {
     case TERN_F32: c.f = ((const float *)data)[e]; break;
+    case TERN_F16: c.f = (double)tern_f16_to_f32(((const uint16_t *)data)[e]); break;
+    case TERN_BF16: c.f = (double)tern_bf16_to_f32(((const uint16_t *)data)[e]); break;
     case TERN_U8: c.u = ((const uint8_t *)data)[e]; break;
     case TERN_U16: c.u = ((const uint16_t *)data)[e]; break;
     default: c.u = ((const uint32_t *)data)[e];
@@ -95,10 +97,15 @@ static void store(const machine *m, const tern_tape_insn *insn, uint32_t element
 {
     const tern_tape_access *access = &m->tape->access[insn->access];
     void *data = m->tensors[access->tensor];
-    if (m->tape->tensors[access->tensor].dtype == TERN_F32)
-        ((float *)data)[element] = (float)m->value[insn->in[0]].f;
-    else
-        ((uint32_t *)data)[element] = m->value[insn->in[0]].u;
+    const cell value = m->value[insn->in[0]];
+    switch (m->tape->tensors[access->tensor].dtype) {
+    case TERN_F32: ((float *)data)[element] = (float)value.f; break;
+    case TERN_F16: ((uint16_t *)data)[element] = tern_f32_to_f16((float)value.f); break;
+    case TERN_BF16: ((uint16_t *)data)[element] = tern_f32_to_bf16((float)value.f); break;
+    case TERN_U8: ((uint8_t *)data)[element] = (uint8_t)value.u; break;
+    case TERN_U16: ((uint16_t *)data)[element] = (uint16_t)value.u; break;
+    default: ((uint32_t *)data)[element] = value.u;
+    }
 }
 
 static void column(const machine *m, const tern_tape_insn *insn)
@@ -220,6 +227,7 @@ static cell evaluate(const machine *m, const tern_tape_insn *insn)
     case TERN_TAPE_WHERE: return a.u ? b : c;
     case TERN_TAPE_CAST:
     case TERN_TAPE_BITCAST: return convert(insn, a);
+    case TERN_TAPE_ROUND: r.f = (double)tern_f32_round_to((float)a.f, (int32_t)insn->imm); return r;
     case TERN_TAPE_PHILOX: {
         uint32_t out[4];
         const uint32_t counter[4] = {a.u, b.u, m->dims[insn->imm], 0}, key[2] = {c.u, m->value[insn->in[3]].u};
@@ -419,6 +427,26 @@ static void run_attention(const tern_kernel_desc *desc, const uint32_t *w, void 
         }
 }
 
+/* Templates work on f32: 16-bit operands of a contraction are widened before it and what it wrote is narrowed after. */
+static void *widened(const tern_kernel_desc *desc, uint32_t i, const void *data, uint64_t bytes)
+{
+    const int32_t dtype = desc->tensors[i].dtype;
+    const uint16_t *from = data;
+    float *wide = calloc(bytes / 2 + 1, sizeof *wide);
+    for (uint64_t k = 0; k < bytes / 2; k++)
+        wide[k] = dtype == TERN_F16 ? tern_f16_to_f32(from[k]) : tern_bf16_to_f32(from[k]);
+    return wide;
+}
+
+static void narrow_back(const tern_kernel_desc *desc, uint32_t i, float *wide, void *data, uint64_t bytes)
+{
+    const int32_t dtype = desc->tensors[i].dtype;
+    uint16_t *to = data;
+    for (uint64_t k = 0; (desc->tensors[i].mode & TERN_ACCESS_WRITE) && k < bytes / 2; k++)
+        to[k] = dtype == TERN_F16 ? tern_f32_to_f16(wide[k]) : tern_f32_to_bf16(wide[k]);
+    free(wide);
+}
+
 static void run_launch(lowered_runner *runner, const tern_launch *launch)
 {
     const tern_kernel_desc *desc = runner->lowered->kernels[launch->kernel];
@@ -428,12 +456,20 @@ static void run_launch(lowered_runner *runner, const tern_launch *launch)
     machine m = {.tape = &desc->tape, .dims = launch->words, .value = calloc(desc->tape.insn_count + 1u, sizeof(cell))};
     const uint32_t own = desc->tensor_count - desc->tape.tensor_count;
     memcpy(m.tensors, tensors + own, (launch->operand_count - own) * sizeof *tensors);
+    void *stored[TERN_TAPE_TENSORS] = {NULL}; /* of a contraction's 16-bit operands */
+    for (uint32_t i = 0; desc->kind != TERN_KERNEL_TAPE && i < own; i++) {
+        if (!tern_dtype_is_16bit_float(desc->tensors[i].dtype)) continue;
+        stored[i] = tensors[i];
+        tensors[i] = widened(desc, i, stored[i], launch->operands[i].bytes);
+    }
     switch (desc->kind) {
     case TERN_KERNEL_TAPE: run_tape(&m); break;
     case TERN_KERNEL_MATMUL: run_matmul(desc, launch->words, tensors, &m); break;
     case TERN_KERNEL_SCATTER_ADD: run_scatter(desc, launch->words, tensors, &m); break;
     default: run_attention(desc, launch->words, tensors);
     }
+    for (uint32_t i = 0; i < own; i++)
+        if (stored[i]) narrow_back(desc, i, tensors[i], stored[i], launch->operands[i].bytes);
     free(m.value);
 }
 

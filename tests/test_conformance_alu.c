@@ -429,6 +429,45 @@ static void narrow_storage(const conformance *c)
     free(half), free(brain), free(wide), free(half_out), free(brain_out), free(byte), free(sum);
 }
 
+/* ROUND gives what a store to that dtype and a load from it would, bit for bit, for edges, ties and random patterns. */
+static void rounding(const conformance *c)
+{
+    static float x[SAMPLES], y[2][SAMPLES];
+    static const int32_t dtypes[2] = {TERN_F16, TERN_BF16};
+    static const uint32_t ties[] = {0x33000000, 0x33000001, 0x33c00000, 0x387fe000, 0x387fefff, 0x387ff000, 0x38801000,
+                                    0x38803000, 0x3f801000, 0x3f803000, 0x3f808000, 0x3f818000, 0x477fe000, 0x477fefff,
+                                    0x477ff000, 0x47800000, 0x7f7f7fff, 0x7f7f8000, 0x7f800001, 0x7fbfffff};
+    const uint32_t words[] = {SAMPLES}, tie_count = sizeof ties / sizeof *ties;
+    uint64_t seed = 13;
+    fill_floats(x, 12);
+    for (uint32_t i = 0; i < 2 * tie_count; i++) x[2 * EDGES + i] = bits_float(ties[i / 2] | (i % 2) << 31);
+    for (uint32_t i = SAMPLES / 2; i < SAMPLES; i++) { /* all of f16's range, a third of them ties or next to one */
+        const uint32_t bits = random_bits(&seed), exponent = 100 + bits % 46;
+        x[i] = bits_float((bits & 0x80000000u) | exponent << 23 | (bits >> 8 & (i % 3 ? 0x7fffffu : 0x7ff001u)));
+    }
+    tape_maker m;
+    tape_maker_start(&m, 1, 0, 1);
+    const uint32_t tx = tape_maker_tensor(&m, TERN_F32, READ);
+    const uint32_t ty[2] = {tape_maker_tensor(&m, TERN_F32, WRITE), tape_maker_tensor(&m, TERN_F32, WRITE)};
+    const uint16_t v = tape_maker_load(&m, tx, 1);
+    for (uint32_t k = 0; k < 2; k++)
+        tape_maker_store(&m, ty[k], 1,
+                         tape_maker_insn(&m, (tern_tape_insn){.op = TERN_TAPE_ROUND,
+                                                              .type = TERN_F32,
+                                                              .imm = (uint32_t)dtypes[k],
+                                                              .in = {v, NO, NO, NO}}));
+    conformance_array arrays[] = {{x, sizeof x}, {y[0], sizeof y[0]}, {y[1], sizeof y[1]}};
+    conformance_tape(c, &m, words, arrays);
+    for (uint32_t i = 0; i < SAMPLES; i++)
+        for (uint32_t k = 0; k < 2; k++) {
+            const float wanted = tern_f32_round_to(x[i], dtypes[k]);
+            const bool both_nan = isnan(wanted) && isnan(y[k][i]);
+            if (!both_nan && float_bits(y[k][i]) != float_bits(wanted))
+                fail_msg("%s of %.9g (0x%08x) gave 0x%08x, wanted 0x%08x", tern_dtype(dtypes[k])->name, (double)x[i],
+                         float_bits(x[i]), float_bits(y[k][i]), float_bits(wanted));
+        }
+}
+
 /* Ops that other cases, named here, hold to account: memory, reductions and moves. */
 static void every_op_has_a_row(const conformance *c)
 {
@@ -443,6 +482,7 @@ static void every_op_has_a_row(const conformance *c)
                                              TERN_TAPE_WHERE,
                                              TERN_TAPE_CAST,
                                              TERN_TAPE_BITCAST /* conversions */,
+                                             TERN_TAPE_ROUND /* rounding */,
                                              TERN_TAPE_PHILOX};
     bool covered[TERN_TAPE_OP_COUNT] = {false};
     (void)c;
@@ -465,6 +505,7 @@ int main(void)
         {"philox is everyone's", philox_is_everyones},
         {"nothing is contracted", nothing_is_contracted},
         {"narrow storage", narrow_storage},
+        {"rounding", rounding},
         {"every op has a row", every_op_has_a_row},
     };
     return conformance_main("alu", cases, sizeof cases / sizeof *cases, NULL, 0);

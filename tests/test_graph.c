@@ -253,9 +253,9 @@ MAKE(large, tern_input_2d(g, "c", TERN_F32, 65536, 32768))
 MAKE(null, tern_add(a, NULL))
 MAKE(assign, tern_assign(a, a))
 MAKE(assign_shape, tern_assign(tern_state(g, "s", TERN_F32, SHAPE(3)), a))
-MAKE(state_dtype, tern_state(g, "s", TERN_F16, SHAPE(3)))
+MAKE(state_dtype, tern_state(g, "s", TERN_I32, SHAPE(3)))
 MAKE(linear_shape, tern_linear(b, "fc", (tern_linear(a, "fc", 4), 4)))
-MAKE(cast, tern_cast(a, TERN_BF16))
+MAKE(cast, tern_cast(a, 99))
 MAKE(second, tern_second(a))
 
 static const mistake mistakes[] = {
@@ -287,9 +287,9 @@ static const mistake mistakes[] = {
     {"NULL", make_null, {"add:", "operand 1 is NULL", ""}},
     {"assign", make_assign, {"assign:", "\"a\" (2, 3) f32", "result of input"}},
     {"assign's shape", make_assign_shape, {"assign:", "\"s\" (3) f32", "\"a\" (2, 3) f32"}},
-    {"state's dtype", make_state_dtype, {"state \"s\"", "f16", ""}},
+    {"state's dtype", make_state_dtype, {"state \"s\"", "i32", "bf16"}},
     {"linear twice", make_linear_shape, {"parameter \"fc.weight\"", "(4, 5)", "(4, 3)"}},
-    {"cast", make_cast, {"cast:", "\"a\" (2, 3) f32", "bf16"}},
+    {"cast", make_cast, {"cast:", "\"a\" (2, 3) f32", "99"}},
     {"second", make_second, {"second:", "\"a\"", "input"}},
 };
 

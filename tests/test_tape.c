@@ -71,6 +71,18 @@ static void integer_exponential(tape_maker *m)
     m->insns[2].type = TERN_I32;
 }
 
+static void integer_rounding(tape_maker *m)
+{
+    m->insns[2].op = TERN_TAPE_ROUND;
+    m->insns[2].type = TERN_U32;
+    m->insns[2].imm = TERN_F16;
+}
+static void rounding_to_f32(tape_maker *m)
+{
+    m->insns[2].op = TERN_TAPE_ROUND;
+    m->insns[2].imm = TERN_F32;
+}
+
 static void faults_are_named(void **state)
 {
     (void)state;
@@ -94,6 +106,8 @@ static void faults_are_named(void **state)
         {bad_dtype, "dtype 77"},
         {reduction_in_head, "body of a row tape"},
         {integer_exponential, "f32 only"},
+        {integer_rounding, "f32 only"},
+        {rounding_to_f32, "neither f16 nor bf16"},
     };
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
         tape_maker m;

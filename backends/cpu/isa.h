@@ -39,6 +39,7 @@ typedef struct tern_cpu_isa {
     tern_cpu_loop loop[TERN_TAPE_OP_COUNT][TERN_TYPE_COUNT]
                       [TERN_FORM_COUNT];                  /* one- and three-operand loops stand in form VV */
     tern_cpu_loop cast[TERN_TYPE_COUNT][TERN_TYPE_COUNT]; /* [from][to]; NULL: same bits */
+    tern_cpu_loop round_f16, round_bf16;                  /* ROUND to that dtype */
     tern_cpu_philox_loop philox;
     float (*sum)(uint32_t n, const float *a);
     float (*maximum)(uint32_t n, const float *a);

@@ -67,6 +67,8 @@ const tern_cpu_isa
             .cast = {{NULL, loop_f32_to_i32, loop_f32_to_u32},
                      {loop_i32_to_f32, NULL, NULL},
                      {loop_u32_to_f32, NULL, NULL}},
+            .round_f16 = loop_round_f16,
+            .round_bf16 = loop_round_bf16,
             .philox = loop_philox,
             .sum = loop_sum,
             .maximum = loop_maximum,

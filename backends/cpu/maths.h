@@ -116,4 +116,25 @@ TERN_INLINE vf v_sine(vf x, uint32_t shift)
     return x;
 }
 
+/* The bits of f32 values as 16-bit storage would hold them, rounded in integers as core/base/dtype.c does. */
+TERN_INLINE vu v_round_bf16(vu a)
+{
+    const vu even = (a + 0x7fffu + (a >> 16 & 1u)) & 0xffff0000u;
+    return v_select_u(v_is_nan((vf)a), (a & 0xffff0000u) | 0x400000u, even);
+}
+TERN_INLINE vu v_round_f16(vu a)
+{
+    const vu m = a & 0x7fffffffu, normal = (m + 0xfffu + (m >> 13 & 1u)) & ~0x1fffu;
+    /* Below 2^-14 the unit is 2^-24, whatever the exponent; shifts of 14 .. 24 count. */
+    const vu shift = v_clamp_u(126u - (m >> 23), 1u, 25u), whole = (m & 0x7fffffu) | 0x800000u, one = v_splat_u(1u);
+    const vu rest = whole & ((one << shift) - 1u), half = one << (shift - 1u);
+    vu units = whole >> shift;
+    units -= (vu)((rest > half) | ((rest == half) & ((units & 1u) != 0u)));
+    vu r = v_select_u(m < 0x38800000u, (vu)(__builtin_convertvector((vi)units, vf) * 0x1p-24f), normal);
+    r = v_select_u(m < 0x33000000u, (vu){0}, r);
+    r = v_select_u(m >= 0x477ff000u, v_splat_u(0x7f800000u), r); /* 65520 and above */
+    r = v_select_u(m > 0x7f800000u, (m & ~0x1fffu) | 0x7fc00000u, r);
+    return r | (a & 0x80000000u);
+}
+
 #endif

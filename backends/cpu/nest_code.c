@@ -250,8 +250,13 @@ static tern_status emit_arithmetic(code *c, uint32_t i)
     int form = TERN_FORM_VV;
     if (operand_count(insn) == 2 && c->vector[i])
         form = out->scalars == 1 ? TERN_FORM_SV : out->scalars == 2 ? TERN_FORM_VS : TERN_FORM_VV;
-    out->loop = insn->op == TERN_TAPE_CAST ? c->nest->isa->cast[type_index(insn->from)][type]
-                                           : c->nest->isa->loop[insn->op][type][form];
+    const tern_cpu_isa *isa = c->nest->isa;
+    if (insn->op == TERN_TAPE_CAST)
+        out->loop = isa->cast[type_index(insn->from)][type];
+    else if (insn->op == TERN_TAPE_ROUND)
+        out->loop = insn->imm == TERN_F16 ? isa->round_f16 : isa->round_bf16;
+    else
+        out->loop = isa->loop[insn->op][type][form];
     if (!out->loop)
         return tern_error(TERN_ERROR_UNSUPPORTED, "the cpu backend has no loop for tape op %u on type %u", insn->op,
                           insn->type);

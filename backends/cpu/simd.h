@@ -128,6 +128,11 @@ TERN_INLINE vf v_clamp(vf x, float lo, float hi)
     return v_select(x < lo, v_splat(lo), x);
 #endif
 }
+TERN_INLINE vu v_clamp_u(vu x, uint32_t lo, uint32_t hi)
+{
+    x = v_select_u(x > hi, v_splat_u(hi), x);
+    return v_select_u(x < lo, v_splat_u(lo), x);
+}
 /* NaN by its exponent bits, which survive any compiler flag. */
 TERN_INLINE vi v_is_nan(vf a) { return ((vu)a & 0x7fffffffu) > 0x7f800000u; }
 TERN_INLINE vf v_floor(vf a)

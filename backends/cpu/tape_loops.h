@@ -68,6 +68,8 @@ LOOP_1(loop_i32_to_f32, r = (vu) __builtin_convertvector(IA, vf))
 /* Two exact halves, one rounding in the last addition. */
 LOOP_1(loop_u32_to_f32,
        r = (vu)(__builtin_convertvector((vi)(a >> 16), vf) * 65536.0f + __builtin_convertvector((vi)(a & 0xffffu), vf)))
+LOOP_1(loop_round_f16, r = v_round_f16(a))
+LOOP_1(loop_round_bf16, r = v_round_bf16(a))
 
 LOOP_2(loop_add_f32, r = (vu)(FA + FB))
 LOOP_2(loop_sub_f32, r = (vu)(FA - FB))

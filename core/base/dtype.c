@@ -26,6 +26,15 @@ uint64_t tern_dtype_bytes(int32_t dtype, uint64_t count)
     return (count / info->elements + (count % info->elements != 0)) * info->bytes;
 }
 
+bool tern_dtype_is_16bit_float(int32_t dtype) { return dtype == TERN_F16 || dtype == TERN_BF16; }
+
+float tern_f32_round_to(float value, int32_t dtype)
+{
+    if (dtype == TERN_F16) return tern_f16_to_f32(tern_f32_to_f16(value));
+    if (dtype == TERN_BF16) return tern_bf16_to_f32(tern_f32_to_bf16(value));
+    return value;
+}
+
 static uint32_t bits_of(float value)
 {
     uint32_t bits;

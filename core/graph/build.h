@@ -29,6 +29,18 @@ bool tern_build_axis(const char *op, const tern_tensor *x, int32_t axis, int32_t
 tern_tensor *tern_build_leaf(tern_graph *graph, tern_op op, const char *name, int32_t dtype, int32_t rank,
                              const int64_t *shape);
 
+/* ---- 16-bit floats are storage: primitives work on f32, so builders widen their operands and narrow the result */
+
+/* f16 or bf16 in, f32 out; anything else is returned as it is. */
+tern_tensor *tern_widen(tern_tensor *x);
+/* Widens the 16-bit floats among `in` (NULL allowed) and returns what the result is to be narrowed to: the dtype that
+ * all float operands share, constants not counted, else f32. */
+int32_t tern_widen_all(int32_t count, tern_tensor **in);
+/* To a dtype that tern_widen_all returned, where that is a 16-bit float and y is f32; else y. */
+tern_tensor *tern_narrow(tern_tensor *y, int32_t dtype);
+/* tern_matmul's product before it is narrowed: always f32. */
+tern_tensor *tern_matmul_wide(tern_tensor *a, tern_tensor *b);
+
 tern_tensor *tern_scalar_like(const tern_tensor *x, double value); /* f32 constant expanded to x's shape */
 tern_tensor *tern_scale(tern_tensor *x, double factor);            /* x * factor */
 /* x broadcast to the shape of `like`, whose dtype may differ. */

@@ -16,8 +16,8 @@ tern_tensor *tern_matmul_3d(tern_tensor *a, tern_tensor *b)
     tern_tensor *in[2] = {a, b}, *instead;
     if (!tern_build_ready("matmul", 2, in, &instead)) return instead;
     tern_graph *graph = a->graph;
-    if (a->dtype != TERN_F32 || b->dtype != TERN_F32)
-        return tern_graph_fail(graph, TERN_ERROR_INVALID, "matmul: %s and %s must be f32; cast them first",
+    if (!tern_dtype(a->dtype)->is_float || !tern_dtype(b->dtype)->is_float)
+        return tern_graph_fail(graph, TERN_ERROR_INVALID, "matmul: %s and %s must be f32, f16 or bf16; cast them first",
                                tern_describe(a).text, tern_describe(b).text);
     if (a->rank != 3 || b->rank != 3 || a->shape[0] != b->shape[0] || a->shape[2] != b->shape[1])
         return tern_graph_fail(graph, TERN_ERROR_INVALID,
@@ -36,7 +36,7 @@ static bool multiplies(const tern_tensor *a, const tern_tensor *b)
     return equal;
 }
 
-tern_tensor *tern_matmul(tern_tensor *a, tern_tensor *b)
+tern_tensor *tern_matmul_wide(tern_tensor *a, tern_tensor *b)
 {
     tern_tensor *in[2] = {a, b}, *instead;
     if (!tern_build_ready("matmul", 2, in, &instead)) return instead;
@@ -55,6 +55,12 @@ tern_tensor *tern_matmul(tern_tensor *a, tern_tensor *b)
     return tern_reshape(c, a->rank, shape);
 }
 
+tern_tensor *tern_matmul(tern_tensor *a, tern_tensor *b)
+{
+    tern_tensor *c = tern_matmul_wide(a, b);
+    return c && c->graph->status >= 0 && a->dtype == b->dtype ? tern_narrow(c, a->dtype) : c;
+}
+
 /* --------------------------------------------------------------- attention */
 
 tern_tensor *tern_attention(tern_tensor *q, tern_tensor *k, tern_tensor *v, double scale, bool causal)
@@ -62,13 +68,15 @@ tern_tensor *tern_attention(tern_tensor *q, tern_tensor *k, tern_tensor *v, doub
     tern_tensor *in[3] = {q, k, v}, *instead;
     if (!tern_build_ready("attention", 3, in, &instead)) return instead;
     tern_graph *graph = q->graph;
+    if (q->dtype != k->dtype || q->dtype != v->dtype)
+        for (int32_t i = 0; i < 3; i++) in[i] = tern_widen(in[i]);
     bool fits = q->rank == 4 && k->rank == 4 && tern_same_shape(k, v) && q->shape[0] == k->shape[0] &&
-                q->shape[2] == k->shape[2] && q->shape[3] == k->shape[3] && q->dtype == TERN_F32 &&
-                k->dtype == TERN_F32 && v->dtype == TERN_F32;
+                q->shape[2] == k->shape[2] && q->shape[3] == k->shape[3] && tern_dtype(q->dtype)->is_float &&
+                in[0]->dtype == in[1]->dtype && in[0]->dtype == in[2]->dtype;
     if (!fits)
         return tern_graph_fail(graph, TERN_ERROR_INVALID,
                                "attention: q %s, k %s and v %s do not fit; q is (B, Tq, H, D), k and v are "
-                               "(B, Tk, H, D), all f32",
+                               "(B, Tk, H, D), all floats",
                                tern_describe(q).text, tern_describe(k).text, tern_describe(v).text);
     if (causal && q->shape[1] != k->shape[1])
         return tern_graph_fail(graph, TERN_ERROR_INVALID,
@@ -78,7 +86,7 @@ tern_tensor *tern_attention(tern_tensor *q, tern_tensor *k, tern_tensor *v, doub
         return tern_graph_fail(graph, TERN_ERROR_UNSUPPORTED,
                                "attention: the head size of q %s and k %s is above 256; use more heads",
                                tern_describe(q).text, tern_describe(k).text);
-    tern_tensor *o = tern_graph_node(graph, TERN_OP_ATTENTION, TERN_F32, 4, q->shape, 3, in, NULL);
+    tern_tensor *o = tern_graph_node(graph, TERN_OP_ATTENTION, in[0]->dtype, 4, q->shape, 3, in, NULL);
     if (o == graph->inert) return o;
     o->at.attention.scale = (float)scale;
     o->at.attention.causal = causal;
@@ -94,8 +102,9 @@ tern_tensor *tern_second(tern_tensor *contraction)
         return tern_graph_fail(graph, TERN_ERROR_INVALID, "second: %s, the result of %s, has no second output",
                                tern_describe(contraction).text, tern_ops[contraction->op].name);
     /* attention: lse (B, Tq, H); attention_dkv: dv, shaped as dk */
-    int32_t rank = contraction->op == TERN_OP_ATTENTION ? 3 : 4;
-    tern_tensor *y = tern_graph_node(graph, TERN_OP_SECOND, TERN_F32, rank, contraction->shape, 1, &contraction, NULL);
+    const bool lse = contraction->op == TERN_OP_ATTENTION;
+    const int32_t rank = lse ? 3 : 4, dtype = lse ? TERN_F32 : contraction->dtype;
+    tern_tensor *y = tern_graph_node(graph, TERN_OP_SECOND, dtype, rank, contraction->shape, 1, &contraction, NULL);
     if (y != graph->inert) y->pass = contraction->pass; /* made where the contraction was, whoever asks for it */
     return y;
 }
@@ -111,14 +120,15 @@ tern_tensor *tern_gather(tern_tensor *table, tern_tensor *ids)
 {
     tern_tensor *in[2] = {table, ids}, *instead;
     if (!tern_build_ready("gather", 2, in, &instead)) return instead;
-    if (table->rank != 2 || table->dtype != TERN_F32 || !is_integer(ids->dtype) || ids->rank >= TERN_MAX_RANK)
+    if (table->rank != 2 || !tern_dtype(table->dtype)->is_float || !is_integer(ids->dtype) ||
+        ids->rank >= TERN_MAX_RANK)
         return tern_graph_fail(table->graph, TERN_ERROR_INVALID,
-                               "gather: table %s must be (V, D) f32 and ids %s integers of rank %d at most",
+                               "gather: table %s must be (V, D) floats and ids %s integers of rank %d at most",
                                tern_describe(table).text, tern_describe(ids).text, TERN_MAX_RANK - 1);
     int64_t shape[TERN_MAX_RANK];
     memcpy(shape, ids->shape, sizeof shape);
     shape[ids->rank] = table->shape[1];
-    return tern_graph_node(table->graph, TERN_OP_GATHER, TERN_F32, ids->rank + 1, shape, 2, in, NULL);
+    return tern_graph_node(table->graph, TERN_OP_GATHER, table->dtype, ids->rank + 1, shape, 2, in, NULL);
 }
 
 tern_tensor *tern_input_sort(tern_tensor *ids, int64_t rows, int32_t part)

@@ -113,9 +113,10 @@ tern_tensor *tern_state(tern_graph *graph, const char *name, int32_t dtype, int3
 {
     if (!tern_build_open("state", graph)) return graph ? graph->inert : NULL;
     if (name_is_ours(graph, "state", name)) return graph->inert;
-    if (dtype != TERN_F32 && dtype != TERN_U32)
-        return tern_graph_fail(graph, TERN_ERROR_INVALID, "state \"%s\": dtype %s is neither f32 nor u32",
-                               name ? name : "", tern_dtype_name(dtype));
+    if (dtype == TERN_I32 || !tern_dtype(dtype))
+        return tern_graph_fail(graph, TERN_ERROR_INVALID,
+                               "state \"%s\": dtype %s is none of f32, f16, bf16, u32, u16 and u8", name ? name : "",
+                               tern_dtype_name(dtype));
     return tern_build_leaf(graph, TERN_OP_STATE, name, dtype, rank, shape);
 }
 

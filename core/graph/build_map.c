@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* build_map.c - the elementwise builders: dtype rules, NumPy broadcasting, and the few foldings that save the fuser
- * work.
+ * work. Casts and 16-bit floats: promote.c.
  *
  * Broadcasting is never part of an op: a smaller operand goes through RESHAPE (ones in front) and EXPAND, so that its
  * gradient exists once, in EXPAND's rule. Invariant: a MAP node's inputs have exactly its shape. */
@@ -39,8 +39,9 @@ static tern_tensor *unary(tern_op op, tern_tensor *x)
 {
     tern_tensor *instead;
     if (!tern_build_ready(tern_ops[op].name, 1, &x, &instead)) return instead;
+    const int32_t dtype = tern_widen_all(1, &x);
     if (!dtype_allowed(op, x, TYPE_F32)) return x->graph->inert;
-    return tern_graph_node(x->graph, op, TERN_F32, x->rank, x->shape, 1, &x, NULL);
+    return tern_narrow(tern_graph_node(x->graph, op, TERN_F32, x->rank, x->shape, 1, &x, NULL), dtype);
 }
 
 tern_tensor *tern_neg(tern_tensor *x) { return unary(TERN_OP_NEG, x); }
@@ -62,20 +63,6 @@ tern_tensor *tern_detach(tern_tensor *x)
     if (!tern_build_ready("detach", 1, &x, &instead)) return instead;
     if (x->op == TERN_OP_DETACH || tern_ops[x->op].has_gradient == 0) return x; /* no gradient passes x itself */
     return tern_graph_node(x->graph, TERN_OP_DETACH, x->dtype, x->rank, x->shape, 1, &x, NULL);
-}
-
-tern_tensor *tern_cast(tern_tensor *x, int32_t dtype)
-{
-    tern_tensor *instead;
-    if (!tern_build_ready("cast", 1, &x, &instead)) return instead;
-    if (x->dtype == dtype) return x;
-    bool from = type_bit(x->dtype) || x->dtype == TERN_U8 || x->dtype == TERN_U16;
-    if (!from || !type_bit(dtype))
-        return tern_graph_fail(x->graph, TERN_ERROR_UNSUPPORTED,
-                               "cast: %s to %s is not defined; casts go from f32, i32, u32, u8 or u16 "
-                               "to f32, i32 or u32",
-                               tern_describe(x).text, tern_dtype_name(dtype));
-    return tern_graph_node(x->graph, TERN_OP_CAST, dtype, x->rank, x->shape, 1, &x, NULL);
 }
 
 tern_tensor *tern_bitcast(tern_tensor *x, int32_t dtype)
@@ -153,12 +140,13 @@ static tern_tensor *binary(tern_op op, tern_tensor *a, tern_tensor *b, int32_t a
     tern_tensor *in[2] = {a, b}, *instead;
     if (!tern_build_ready(tern_ops[op].name, 2, in, &instead)) return instead;
     tern_graph *graph = a->graph;
-    if (!dtype_allowed(op, a, allowed) || !dtype_allowed(op, b, allowed) || !same_dtype(op, a, b) ||
+    const int32_t dtype = tern_widen_all(2, in);
+    if (!dtype_allowed(op, in[0], allowed) || !dtype_allowed(op, in[1], allowed) || !same_dtype(op, in[0], in[1]) ||
         !broadcast(op, 2, in))
         return graph->inert;
-    tern_tensor *folded = fold(op, in[0], in[1]);
-    if (folded) return folded;
-    return tern_graph_node(graph, op, compares ? TERN_U32 : a->dtype, in[0]->rank, in[0]->shape, 2, in, NULL);
+    tern_tensor *y = fold(op, in[0], in[1]);
+    if (!y) y = tern_graph_node(graph, op, compares ? TERN_U32 : in[0]->dtype, in[0]->rank, in[0]->shape, 2, in, NULL);
+    return tern_narrow(y, dtype);
 }
 
 #define TYPE_ANY (TYPE_F32 | TYPE_I32 | TYPE_U32)
@@ -192,8 +180,10 @@ tern_tensor *tern_where(tern_tensor *condition, tern_tensor *a, tern_tensor *b)
     tern_tensor *in[3] = {condition, a, b}, *instead;
     if (!tern_build_ready("where", 3, in, &instead)) return instead;
     tern_graph *graph = condition->graph;
-    if (!dtype_allowed(TERN_OP_WHERE, condition, TYPE_U32) || !dtype_allowed(TERN_OP_WHERE, a, TYPE_ANY) ||
-        !same_dtype(TERN_OP_WHERE, a, b) || !broadcast(TERN_OP_WHERE, 3, in))
+    const int32_t dtype = tern_widen_all(2, in + 1);
+    if (!dtype_allowed(TERN_OP_WHERE, condition, TYPE_U32) || !dtype_allowed(TERN_OP_WHERE, in[1], TYPE_ANY) ||
+        !same_dtype(TERN_OP_WHERE, in[1], in[2]) || !broadcast(TERN_OP_WHERE, 3, in))
         return graph->inert;
-    return tern_graph_node(graph, TERN_OP_WHERE, a->dtype, in[0]->rank, in[0]->shape, 3, in, NULL);
+    return tern_narrow(tern_graph_node(graph, TERN_OP_WHERE, in[1]->dtype, in[0]->rank, in[0]->shape, 3, in, NULL),
+                       dtype);
 }

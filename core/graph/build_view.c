@@ -214,11 +214,11 @@ tern_tensor *tern_concat(tern_tensor *const *xs, int32_t count, int32_t axis)
     tern_tensor *y = NULL;
     for (int32_t i = 0; i < count; i++) {
         int64_t size = xs[i]->shape[axis];
-        tern_tensor *piece = tern_pad(xs[i], axis, before, total - before - size);
+        tern_tensor *piece = tern_pad(tern_widen(xs[i]), axis, before, total - before - size);
         y = y ? tern_add(y, piece) : piece;
         before += size;
     }
-    return y;
+    return tern_narrow(y, xs[0]->dtype);
 }
 
 /* ---------------------------------------------------------------- reductions */
@@ -228,6 +228,7 @@ static tern_tensor *reduce(tern_op op, tern_tensor *x, uint32_t axes)
     tern_tensor *instead;
     const char *name = tern_ops[op].name;
     if (!tern_build_ready(name, 1, &x, &instead)) return instead;
+    const int32_t dtype = tern_widen_all(1, &x);
     if (x->dtype != TERN_F32)
         return tern_graph_fail(x->graph, TERN_ERROR_INVALID, "%s: %s must be f32; cast it first", name,
                                tern_describe(x).text);
@@ -239,10 +240,10 @@ static tern_tensor *reduce(tern_op op, tern_tensor *x, uint32_t axes)
         if (x->shape[i] == 1) axes &= ~(1u << i); /* nothing to reduce there */
         shape[i] = axes >> i & 1u ? 1 : x->shape[i];
     }
-    if (!axes) return x;
+    if (!axes) return tern_narrow(x, dtype);
     tern_tensor *y = tern_graph_node(x->graph, op, TERN_F32, x->rank, shape, 1, &x, NULL);
     if (y != x->graph->inert) y->at.reduce.axes = axes;
-    return y;
+    return tern_narrow(y, dtype);
 }
 
 static tern_tensor *reduce_axis(tern_op op, tern_tensor *x, int32_t axis)
@@ -260,7 +261,10 @@ tern_tensor *tern_reduce_max(tern_tensor *x, uint32_t axes_mask) { return reduce
 
 tern_tensor *tern_mean(tern_tensor *x, int32_t axis)
 {
+    tern_tensor *instead;
+    if (!tern_build_ready("mean", 1, &x, &instead)) return instead;
+    const int32_t dtype = tern_widen_all(1, &x);
     tern_tensor *sum = tern_sum(x, axis);
-    if (!sum || sum->graph->status < 0) return sum;
-    return tern_scale(sum, (double)tern_count(sum) / (double)tern_count(x));
+    if (sum->graph->status < 0) return sum;
+    return tern_narrow(tern_scale(sum, (double)tern_count(sum) / (double)tern_count(x)), dtype);
 }

@@ -11,7 +11,8 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Every composite begins with this: operands present, graph healthy. */
+/* Every composite begins with this: operands present, graph healthy. Those that compute widen 16-bit floats next and
+ * narrow their result once, so that nothing in between is rounded to 16 bits. */
 #define READY(name, count, ...)                                                                                        \
     tern_tensor *instead;                                                                                              \
     if (!tern_build_ready(name, count, (tern_tensor *[]){__VA_ARGS__}, &instead)) return instead
@@ -35,7 +36,8 @@ tern_tensor *tern_linear(tern_tensor *x, const char *name, int64_t out_features)
     for (int32_t i = 0; i < x->rank; i++) shape[i] = x->shape[i];
     shape[x->rank - 1] = out_features;
     if (x->rank == 1) x = tern_reshape(x, 2, (int64_t[]){1, in_features});
-    tern_tensor *y = tern_add(tern_matmul(x, tern_transpose(w, 0, 1)), b);
+    if (tern_dtype_is_16bit_float(x->dtype)) w = tern_cast(w, x->dtype);
+    tern_tensor *y = tern_narrow(tern_add(tern_matmul_wide(x, tern_transpose(w, 0, 1)), b), x->dtype);
     return y->graph->status < 0 || tern_has_shape(y, y->rank, shape) ? y : tern_reshape(y, 1, shape);
 }
 
@@ -45,8 +47,9 @@ tern_tensor *tern_linear(tern_tensor *x, const char *name, int64_t out_features)
 tern_tensor *tern_relu(tern_tensor *x)
 {
     READY("relu", 1, x);
+    const int32_t dtype = tern_widen_all(1, &x);
     tern_tensor *zero = tern_scalar_like(x, 0);
-    return tern_where(tern_or(tern_less(x, zero), tern_equal(x, zero)), zero, x);
+    return tern_narrow(tern_where(tern_or(tern_less(x, zero), tern_equal(x, zero)), zero, x), dtype);
 }
 
 /* 1 / (1 + e^-x) as r = 1 / (1 + e^-|x|), and e^-|x| r where x < 0: nothing overflows, and small values keep all
@@ -54,34 +57,38 @@ tern_tensor *tern_relu(tern_tensor *x)
 tern_tensor *tern_sigmoid(tern_tensor *x)
 {
     READY("sigmoid", 1, x);
+    const int32_t dtype = tern_widen_all(1, &x);
     tern_tensor *negative = tern_less(x, tern_scalar_like(x, 0));
     tern_tensor *e = tern_exp(tern_where(negative, x, tern_neg(x)));
     tern_tensor *r = tern_recip(tern_add(e, tern_constant(x->graph, 1)));
-    return tern_where(negative, tern_mul(e, r), r);
+    return tern_narrow(tern_where(negative, tern_mul(e, r), r), dtype);
 }
 
 tern_tensor *tern_silu(tern_tensor *x)
 {
     READY("silu", 1, x);
-    return tern_mul(x, tern_sigmoid(x));
+    const int32_t dtype = tern_widen_all(1, &x);
+    return tern_narrow(tern_mul(x, tern_sigmoid(x)), dtype);
 }
 
 /* x/2 (1 + erf(x / sqrt 2)); gradient Phi(x) + x phi(x). */
 tern_tensor *tern_gelu(tern_tensor *x)
 {
     READY("gelu", 1, x);
+    const int32_t dtype = tern_widen_all(1, &x);
     tern_tensor *phi = tern_add(tern_erf(tern_scale(x, 0.70710678118654752440)), tern_constant(x->graph, 1));
-    return tern_mul(tern_scale(x, 0.5), phi);
+    return tern_narrow(tern_mul(tern_scale(x, 0.5), phi), dtype);
 }
 
 /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). Source: Hendrycks and Gimpel, "Gaussian error linear units", 2016. */
 tern_tensor *tern_gelu_tanh(tern_tensor *x)
 {
     READY("gelu_tanh", 1, x);
+    const int32_t dtype = tern_widen_all(1, &x);
     tern_tensor *one = tern_constant(x->graph, 1);
     tern_tensor *inner = tern_add(tern_scale(tern_mul(x, x), 0.044715), one);
     tern_tensor *t = tern_tanh(tern_mul(tern_scale(x, 0.79788456080286535588), inner));
-    return tern_mul(tern_scale(x, 0.5), tern_add(t, one));
+    return tern_narrow(tern_mul(tern_scale(x, 0.5), tern_add(t, one)), dtype);
 }
 
 /* ------------------------------------------------------- softmax and friends */
@@ -96,15 +103,17 @@ static tern_tensor *below_maximum(tern_tensor *x, int32_t axis)
 tern_tensor *tern_softmax(tern_tensor *x, int32_t axis)
 {
     READY("softmax", 1, x);
+    const int32_t dtype = tern_widen_all(1, &x);
     tern_tensor *e = tern_exp(below_maximum(x, axis));
-    return tern_mul(e, tern_recip(tern_sum(e, axis)));
+    return tern_narrow(tern_mul(e, tern_recip(tern_sum(e, axis))), dtype);
 }
 
 tern_tensor *tern_log_softmax(tern_tensor *x, int32_t axis)
 {
     READY("log_softmax", 1, x);
+    const int32_t dtype = tern_widen_all(1, &x);
     tern_tensor *z = below_maximum(x, axis);
-    return tern_sub(z, tern_log(tern_sum(tern_exp(z), axis)));
+    return tern_narrow(tern_sub(z, tern_log(tern_sum(tern_exp(z), axis))), dtype);
 }
 
 /* Two passes (mean first, then the centred squares): rows of a large constant keep their variance. Kept for the
@@ -121,11 +130,14 @@ tern_tensor *tern_layer_norm(tern_tensor *x, tern_tensor *weight, tern_tensor *b
                                    "layer_norm: %s %s does not match the last axis of x %s", i ? "bias" : "weight",
                                    tern_describe(affine[i]).text, tern_describe(x).text);
     }
+    const int32_t dtype = tern_widen_all(1, &x); /* weight and bias never make the result wider */
+    tern_widen_all(2, affine);
     tern_tensor *centered = tern_sub(x, tern_mean(x, -1));
     tern_tensor *variance = tern_mean(tern_mul(centered, centered), -1);
     tern_tensor *y = tern_mul(centered, tern_rsqrt(tern_add(variance, tern_constant(x->graph, epsilon))));
-    if (weight) y = tern_mul(y, weight);
-    return bias ? tern_add(y, bias) : y;
+    if (weight) y = tern_mul(y, affine[0]);
+    if (bias) y = tern_add(y, affine[1]);
+    return tern_narrow(y, dtype);
 }
 
 /* The mask is one RANDOM node, used forward and through WHERE's gradient backward, so both see the same bits; an
@@ -139,7 +151,10 @@ tern_tensor *tern_dropout(tern_tensor *x, double probability, const char *label)
     if (probability <= 0 || !x->graph->training) return x;
     tern_tensor *bits = tern_random(x->graph, label, x->rank, x->shape);
     tern_tensor *threshold = tern_constant_u32(x->graph, (uint32_t)(probability * 4294967296.0));
-    return tern_where(tern_less(bits, threshold), tern_constant(x->graph, 0), tern_scale(x, 1 / (1 - probability)));
+    const int32_t dtype = tern_widen_all(1, &x);
+    return tern_narrow(
+        tern_where(tern_less(bits, threshold), tern_constant(x->graph, 0), tern_scale(x, 1 / (1 - probability))),
+        dtype);
 }
 
 /* ------------------------------------------------------------------ losses */
@@ -172,16 +187,16 @@ tern_tensor *tern_cross_entropy(tern_tensor *logits, tern_tensor *labels, int64_
     READY("cross_entropy", 2, logits, labels);
     tern_graph *graph = logits->graph;
     const tern_dtype_info *type = tern_dtype(labels->dtype);
-    if (logits->dtype != TERN_F32 || !type || type->is_float || logits->rank < 1 ||
+    if (!tern_dtype(logits->dtype)->is_float || !type || type->is_float || logits->rank < 1 ||
         !tern_has_shape(labels, logits->rank - 1, logits->shape))
         return tern_graph_fail(graph, TERN_ERROR_INVALID,
-                               "cross_entropy: logits %s must be (..., V) f32 and labels %s integers (...)",
+                               "cross_entropy: logits %s must be (..., V) floats and labels %s integers (...)",
                                tern_describe(logits).text, tern_describe(labels).text);
     int64_t column[TERN_MAX_RANK];
     for (int32_t i = 0; i < logits->rank; i++) column[i] = i < logits->rank - 1 ? logits->shape[i] : 1;
 
     tern_tensor *zero = tern_constant(graph, 0);
-    tern_tensor *z = below_maximum(logits, -1);
+    tern_tensor *z = below_maximum(tern_widen(logits), -1);
     tern_tensor *log_sum = tern_log(tern_sum(tern_exp(z), -1));
     tern_tensor *classes = tern_index(graph, logits->rank, logits->shape, -1);
     tern_tensor *is_target = tern_equal(classes, tern_reshape(labels_u32(labels), logits->rank, column));
@@ -198,6 +213,6 @@ tern_tensor *tern_cross_entropy(tern_tensor *logits, tern_tensor *labels, int64_
 tern_tensor *tern_mse(tern_tensor *x, tern_tensor *target)
 {
     READY("mse", 2, x, target);
-    tern_tensor *difference = tern_sub(x, target);
+    tern_tensor *difference = tern_sub(tern_widen(x), tern_widen(target)); /* a loss is f32 */
     return tern_mul(difference, difference);
 }

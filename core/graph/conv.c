@@ -23,6 +23,7 @@
  *
  * Invariant: everything is refused before the first node is made, so a refused layer leaves no nodes behind. Out of
  * memory later, every builder returns the graph's inert tensor, so nothing here has to look. */
+#include "core/base/dtype.h"
 #include "core/graph/build.h"
 
 typedef struct conv_shape {
@@ -40,18 +41,19 @@ static tern_tensor *refuse_shapes(tern_tensor *x, const tern_tensor *weight, con
 {
     return tern_graph_fail(x->graph, TERN_ERROR_INVALID,
                            "conv2d: x %s, weight %s and bias %s do not fit with %lld groups; x is (N, C, H, W), weight "
-                           "(O, C / groups, KH, KW) and bias (O), all f32, and groups divides C and O",
+                           "(O, C / groups, KH, KW) and bias (O), all floats, and groups divides C and O",
                            tern_describe(x).text, tern_describe(weight).text, bias ? tern_describe(bias).text : "none",
                            (long long)groups);
 }
 
+static bool is_float(const tern_tensor *x) { return tern_dtype(x->dtype)->is_float; }
+
 static bool operands_fit(const tern_tensor *x, const tern_tensor *weight, const tern_tensor *bias, int64_t groups)
 {
-    if (x->rank != 4 || weight->rank != 4 || x->dtype != TERN_F32 || weight->dtype != TERN_F32 || groups < 1)
-        return false;
+    if (x->rank != 4 || weight->rank != 4 || !is_float(x) || !is_float(weight) || groups < 1) return false;
     if (x->shape[1] % groups != 0 || weight->shape[0] % groups != 0 || x->shape[1] / groups != weight->shape[1])
         return false;
-    return !bias || (bias->dtype == TERN_F32 && tern_has_shape(bias, 1, weight->shape));
+    return !bias || (is_float(bias) && tern_has_shape(bias, 1, weight->shape));
 }
 
 /* Output size along one axis; below 1 where the kernel is larger than the padded axis. */
@@ -152,21 +154,27 @@ static tern_tensor *unfold_width(tern_tensor *x, const conv_shape *s)
 
 /* ------------------------------------------------------------ convolution */
 
-/* y (O, OH, N, OW) in any shape, and the bias, as (N, O, OH, OW). The bias joins before the axes change places: there
- * it is part of the last matmul's epilogue. */
-static tern_tensor *finish(tern_tensor *y, tern_tensor *bias, const conv_shape *s)
+/* y (O, OH, N, OW) in any shape and the bias. It joins before the axes change places: there it is part of the last
+ * matmul's epilogue. */
+static tern_tensor *add_bias(tern_tensor *y, tern_tensor *bias, const conv_shape *s)
 {
     y = tern_reshape(y, 2, (const int64_t[]){s->o, s->oh * s->n * s->ow});
-    if (bias) y = tern_add(y, tern_reshape(bias, 2, (const int64_t[]){s->o, 1}));
+    return bias ? tern_add(y, tern_reshape(bias, 2, (const int64_t[]){s->o, 1})) : y;
+}
+
+/* y (O, OH, N, OW) in any shape, as (N, O, OH, OW). */
+static tern_tensor *finish(tern_tensor *y, const conv_shape *s)
+{
     y = tern_reshape(y, 4, (const int64_t[]){s->o, s->oh, s->n, s->ow});
     return tern_permute(y, (const int32_t[]){2, 0, 1, 3});
 }
 
-static tern_tensor *by_rows(tern_tensor *x, tern_tensor *weight, tern_tensor *bias, const conv_shape *s)
+/* dtype: what the matmuls' operands are stored as; x comes from there, so that its patches lose nothing. */
+static tern_tensor *by_rows(tern_tensor *x, tern_tensor *weight, tern_tensor *bias, int32_t dtype, const conv_shape *s)
 {
     const int64_t inner = s->c / s->groups, k = inner * s->kw, outer = s->o / s->groups, line = s->n * s->ow;
-    tern_tensor *p = unfold_width(x, s), *y = NULL;
-    weight = tern_reshape(weight, 5, (const int64_t[]){s->groups, outer, inner, s->kh, s->kw});
+    tern_tensor *p = tern_narrow(unfold_width(x, s), dtype), *y = NULL;
+    weight = tern_reshape(tern_narrow(weight, dtype), 5, (const int64_t[]){s->groups, outer, inner, s->kh, s->kw});
     weight = tern_permute(weight, (const int32_t[]){3, 0, 1, 2, 4});
     for (int64_t kh = 0; kh < s->kh; kh++) {
         const int64_t starts[4] = {kh % s->stride, 0, 0, kh / s->stride * line};
@@ -176,7 +184,7 @@ static tern_tensor *by_rows(tern_tensor *x, tern_tensor *weight, tern_tensor *bi
         tern_tensor *product = tern_matmul_3d(row, pixels);
         y = y ? tern_add(y, product) : product;
     }
-    return finish(y, bias, s);
+    return add_bias(y, bias, s);
 }
 
 /* y += the taps that meet one phase (C, rows, N, columns) of x; (C, OH N OW). A phase is cut out once and then shifted:
@@ -209,7 +217,7 @@ static tern_tensor *by_channel(tern_tensor *x, tern_tensor *weight, tern_tensor 
             y = add_phase(y, tern_reshape(phase, 4, shape + 2), weight, row, column, s);
         }
     }
-    return finish(y, bias, s);
+    return add_bias(y, bias, s);
 }
 
 tern_tensor *tern_conv2d(tern_tensor *x, tern_tensor *weight, tern_tensor *bias, int64_t stride, int64_t padding,
@@ -220,7 +228,11 @@ tern_tensor *tern_conv2d(tern_tensor *x, tern_tensor *weight, tern_tensor *bias,
     if (!tern_build_ready("conv2d", bias ? 3 : 2, in, &instead)) return instead;
     if (!operands_fit(x, weight, bias, groups)) return refuse_shapes(x, weight, bias, groups);
     if (!measure(x, weight, stride, padding, groups, &s)) return x->graph->inert;
-    return s.groups == s.c && s.o == s.c && s.c > 1 ? by_channel(x, weight, bias, &s) : by_rows(x, weight, bias, &s);
+    const int32_t dtype = tern_widen_all(1, in);
+    tern_widen_all(2, in + 1);
+    const bool channels = s.groups == s.c && s.o == s.c && s.c > 1;
+    tern_tensor *y = channels ? by_channel(in[0], in[1], in[2], &s) : by_rows(in[0], in[1], in[2], dtype, &s);
+    return finish(tern_narrow(y, dtype), &s);
 }
 
 /* ---------------------------------------------------------------- pooling */
@@ -228,10 +240,10 @@ tern_tensor *tern_conv2d(tern_tensor *x, tern_tensor *weight, tern_tensor *bias,
 /* x (N, C, H, W) as windows (N C OH OW, size size); what does not fill a window is left out. */
 static tern_tensor *windows(const char *op, tern_tensor *x, int64_t size)
 {
-    if (x->rank != 4 || x->dtype != TERN_F32 || size < 1 || size > x->shape[2] || size > x->shape[3])
+    if (x->rank != 4 || !is_float(x) || size < 1 || size > x->shape[2] || size > x->shape[3])
         return tern_graph_fail(
             x->graph, TERN_ERROR_INVALID,
-            "%s: x %s with windows of %lld x %lld pixels; x is (N, C, H, W) f32 and a window at most "
+            "%s: x %s with windows of %lld x %lld pixels; x is (N, C, H, W) floats and a window at most "
             "as large as H and W",
             op, tern_describe(x).text, (long long)size, (long long)size);
     const int64_t n = x->shape[0], c = x->shape[1], oh = x->shape[2] / size, ow = x->shape[3] / size;

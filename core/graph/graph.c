@@ -322,6 +322,7 @@ tern_tensor *tern_graph_copy(tern_graph *graph, const tern_tensor *like, tern_te
     if (x == graph->inert) return x;
     x->pass = pass;
     x->at = like->at;
+    x->keep_f32 = like->keep_f32;
     if (x->op == TERN_OP_PARAMETER) x->needs_gradient = x->at.parameter.trainable;
     return x;
 }
@@ -412,6 +413,10 @@ void tern_loss(tern_tensor *per_element, tern_tensor *weight)
     tern_tensor *in[2] = {per_element, weight}, *instead;
     if (!tern_build_ready("loss", weight ? 2 : 1, in, &instead)) return;
     tern_graph *graph = per_element->graph;
+    /* What cross-entropy ignores counts nothing, whatever the caller's weights say. */
+    tern_tensor *built_in = per_element->weight;
+    per_element = tern_widen(per_element);
+    weight = weight ? tern_widen(weight) : NULL;
     if (graph->loss) {
         tern_graph_fail(graph, TERN_ERROR_INVALID,
                         "loss: the graph already has the loss %s; add %s to it and call tern_loss once",
@@ -422,8 +427,6 @@ void tern_loss(tern_tensor *per_element, tern_tensor *weight)
         tern_graph_fail(graph, TERN_ERROR_INVALID, "loss: weight %s must be f32 of the losses' shape, %s",
                         tern_describe(weight).text, tern_describe(per_element).text);
     } else {
-        /* What cross-entropy ignores counts nothing, whatever the caller's weights say. */
-        tern_tensor *built_in = per_element->weight;
         if (weight && built_in) weight = tern_mul(weight, built_in);
         if (!weight) weight = built_in;
         graph->loss = per_element;

@@ -3,7 +3,9 @@
  *
  * What it is not: it holds no data, knows no device and no kernel.
  * Invariants: nodes[i]->id == i; inputs have smaller ids; MAP inputs have the node's own shape (RANDOM's control and
- * GATHER's operands excepted); MATMUL operands have rank 3 and equal batch; ranks <= TERN_MAX_RANK; sizes >= 1;
+ * GATHER's operands excepted); MATMUL operands have rank 3 and equal batch; f16 and bf16 occur in INPUT, STATE, views,
+ * CAST, DETACH, GATHER, ASSIGN, ATTENTION with its gradients and as operands of MATMUL and SCATTER_ADD, nowhere else
+ * (promote.c); ranks <= TERN_MAX_RANK; sizes >= 1;
  * every tensor has fewer than 2^31 elements, since kernels index with u32. */
 #ifndef TERN_GRAPH_GRAPH_H
 #define TERN_GRAPH_GRAPH_H
@@ -51,6 +53,7 @@ struct tern_tensor {
     tern_tensor *in[TERN_MAX_INPUTS];
     bool needs_gradient; /* a trainable parameter is below it */
     bool replaced;       /* an ASSIGN writes over this version */
+    bool keep_f32;       /* autocast leaves it and what is read of it in f32 */
     char *label;         /* never NULL: the user's, or "op#id" */
     tern_tensor *weight; /* loss weights that come with it (cross-entropy's ignore index), or NULL */
     union {
@@ -150,6 +153,12 @@ void *tern_graph_alloc(tern_graph *graph, size_t bytes);
 tern_tensor *tern_graph_copy(tern_graph *graph, const tern_tensor *like, tern_tensor *const *in, tern_pass pass);
 
 int64_t tern_count(const tern_tensor *x); /* number of elements */
+/* A CAST of a 16-bit float to f32: the same values, never worth a buffer of its own. */
+bool tern_is_widening(const tern_tensor *x);
+/* A CAST of f32 to a 16-bit float. */
+bool tern_is_narrowing(const tern_tensor *x);
+/* The view node `view` once more, on a tensor of its input's shape, whose dtype it takes. */
+tern_tensor *tern_view_again(const tern_tensor *view, tern_tensor *x);
 /* The leaf or RANDOM node of that op and name, the first where passes made several; NULL: none. */
 tern_tensor *tern_graph_find(const tern_graph *graph, tern_op op, const char *name);
 /* The RANDOM node whose label has this tern_hash_label, or NULL. */

@@ -2,6 +2,7 @@
 /* contraction.c - see contraction.h. */
 #include "core/kernel/contraction.h"
 
+#include "core/base/dtype.h"
 #include "core/kernel/trace_internal.h"
 
 #include <string.h>
@@ -19,10 +20,13 @@ typedef struct walked {
     tern_affine element;
 } walked;
 
+/* Templates load f16 and bf16 as f32, so a widening CAST is walked through like a view; attention, whose operands have
+ * one dtype, is built without any. */
 static bool is_walkable(const resolver *r, const tern_tensor *x)
 {
     if (r->stored[x->id] || x->op == TERN_OP_SECOND) return false;
-    return tern_ops[x->op].kind == TERN_KIND_VIEW || x->op == TERN_OP_DETACH;
+    return tern_ops[x->op].kind == TERN_KIND_VIEW || x->op == TERN_OP_DETACH ||
+           (tern_is_widening(x) && r->out->has_epilogue);
 }
 
 static bool is_loadable(const resolver *r, const tern_tensor *x)
@@ -50,6 +54,10 @@ static tern_trace_result walk(resolver *r, const tern_tensor *x, walked *out)
     tern_access_full(&out->space, &access);
     while (is_walkable(r, x)) {
         tern_split split;
+        if (tern_is_widening(x)) {
+            x = x->in[0];
+            continue;
+        }
         if (tern_access_through(&out->space, x, &access, &through, &split) != TERN_ACCESS_OK || through.mask_count > 0)
             return need(r, operand);
         access = through;
@@ -74,14 +82,14 @@ static void add_operand(resolver *r, const walked *from, uint32_t mode)
 }
 
 /* An output of count elements; node NULL: scratch. */
-static void add_output(resolver *r, const tern_tensor *node, int64_t count)
+static void add_output(resolver *r, const tern_tensor *node, int32_t dtype, int64_t count)
 {
     r->out->operands[r->out->operand_count++] =
         (tern_contraction_operand){.storage = node,
                                    .high = count,
-                                   .scratch_bytes = (uint64_t)count * sizeof(float),
+                                   .scratch_bytes = tern_dtype_bytes(dtype, (uint64_t)count),
                                    .mode = TERN_ACCESS_WRITE,
-                                   .dtype = TERN_F32};
+                                   .dtype = dtype};
 }
 
 /* An operand that the template takes row-major only. */
@@ -185,18 +193,18 @@ static tern_trace_result resolve_attention(resolver *r, const tern_tensor *x, co
     if (x->op == TERN_OP_ATTENTION) {
         r->out->kind = TERN_KERNEL_ATTENTION;
         r->out->flops = 4.0 * scores;
-        add_output(r, x, tern_count(x));
-        add_output(r, second, tern_count(x) / x->shape[3]);
+        add_output(r, x, x->dtype, tern_count(x));
+        add_output(r, second, TERN_F32, tern_count(x) / x->shape[3]);
         return TERN_TRACE_OK;
     }
     for (int32_t i = 3; i < 6; i++) TERN_TRACE_TRY(add_contiguous(r, x->in[i]));
-    add_output(r, x, tern_count(x));
+    add_output(r, x, x->dtype, tern_count(x));
     r->out->kind = TERN_KERNEL_ATTENTION_DQ;
     r->out->flops = 6.0 * scores;
     if (x->op == TERN_OP_ATTENTION_DKV) {
         r->out->kind = TERN_KERNEL_ATTENTION_DKV;
         r->out->flops = 8.0 * scores;
-        add_output(r, second, tern_count(x));
+        add_output(r, second, x->dtype, tern_count(x));
     }
     return TERN_TRACE_OK;
 }

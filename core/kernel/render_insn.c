@@ -151,6 +151,9 @@ void tern_render_value(const tern_printer *p, uint32_t at)
         if (masked) tern_text_add(p->text, "!c%u ? 0u : ", at);
         tern_render_index(p, insn);
         break;
+    case TERN_TAPE_ROUND:
+        tern_text_add(p->text, "round_%s(v%u)", insn->imm == TERN_F16 ? "f16" : "bf16", insn->in[0]);
+        break;
     case TERN_TAPE_PHILOX:
         tern_text_add(p->text, "philox(v%u, v%u, WORD%u, v%u, v%u)", insn->in[0], insn->in[1], insn->imm, insn->in[2],
                       insn->in[3]);

@@ -158,6 +158,7 @@ static bool is_float_only(uint16_t op)
     case TERN_TAPE_SIN:
     case TERN_TAPE_COS:
     case TERN_TAPE_FLOOR:
+    case TERN_TAPE_ROUND:
     case TERN_TAPE_DIV: return true;
     default: return false;
     }
@@ -171,6 +172,8 @@ static tern_status check_types(const checker *c)
     if (insn->op == TERN_TAPE_PHILOX && (insn->imm < c->tape->dim_count || insn->imm >= TERN_KERNEL_WORDS))
         return bad(c, "takes its label from a word that is none");
     if (is_float_only(insn->op) && insn->type != TERN_F32) return bad(c, "works on f32 only");
+    if (insn->op == TERN_TAPE_ROUND && !tern_dtype_is_16bit_float((int32_t)insn->imm))
+        return bad(c, "rounds to a dtype that is neither f16 nor bf16");
     switch (insn->op) {
     case TERN_TAPE_LESS:
     case TERN_TAPE_EQUAL:

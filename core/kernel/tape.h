@@ -18,6 +18,10 @@
  * the tensor's element (chunk, inner) receives the sum over the chunk's rows in row order. A later tape combines the
  * chunks.
  *
+ * Registers hold f32, i32 and u32; the other dtypes are storage. A LOAD widens exactly, a STORE rounds as
+ * core/base/dtype.h does (u8 and u16: low bits). A value that counts as a 16-bit float without being stored is ROUNDed,
+ * so that whether it went through memory cannot be told from its bits.
+ *
  * Extents are run-time values (words 0 .. dim_count - 1 of the dispatch); the labels of random numbers follow the other
  * words, so that every layer's dropout is one pipeline. Strides are baked as coef * product of some extents, so that
  * one pipeline serves every size. All index arithmetic is u32 and wraps.
@@ -101,6 +105,7 @@ typedef struct tern_tape_access {
     TAPE(MULTIPLY_HIGH, 2, "high word of the u32 product")                                                             \
     TAPE(CAST, 1, "value of type `from` converted to T; toward zero to integers; out of range is unspecified")         \
     TAPE(BITCAST, 1, "bits of type `from` as T")                                                                       \
+    TAPE(ROUND, 1, "a as the dtype `imm` (f16 or bf16) holds it: to nearest even, still f32; NaN stays NaN")           \
     TAPE(PHILOX, 4, "word 0 of philox(counter {a, b, dispatch word number `imm`, 0}, key {c, d}); u32")
 
 typedef enum tern_tape_op {
@@ -118,7 +123,7 @@ typedef struct tern_tape_insn {
     uint8_t from;    /* operand type for LESS, EQUAL, CAST, BITCAST */
     uint16_t access; /* LOAD, STORE, COLUMN, INDEX */
     uint16_t in[4];  /* operand values; TERN_TAPE_NONE where absent */
-    uint32_t imm;    /* CONST bits; PHILOX: number of the dispatch word that holds the label's hash */
+    uint32_t imm;    /* CONST bits; ROUND: a dtype; PHILOX: number of the dispatch word that holds the label's hash */
 } tern_tape_insn;
 
 enum { TERN_ACCESS_READ = 1, TERN_ACCESS_WRITE = 2 };

@@ -71,6 +71,7 @@ static void print_insn(tern_text *text, const tern_tape *tape, uint32_t i)
         else
             tern_text_add(text, " %u", insn->imm);
     }
+    if (insn->op == TERN_TAPE_ROUND) tern_text_add(text, " to %s", dtype_name((uint8_t)insn->imm));
     if (insn->op == TERN_TAPE_PHILOX) tern_text_add(text, " label word %u", insn->imm);
     for (uint32_t k = 0; k < tern_tape_operands((tern_tape_op)insn->op); k++)
         if (insn->in[k] != TERN_TAPE_NONE) tern_text_add(text, " v%u", insn->in[k]);

@@ -142,6 +142,14 @@ tern_trace_result tern_trace_alu(tern_trace *trace, uint16_t op, uint8_t type, u
     return tern_trace_expr(trace, expr, out_expr);
 }
 
+tern_trace_result tern_trace_round(tern_trace *trace, uint32_t a, int32_t dtype, uint32_t *out_expr)
+{
+    tern_expr expr = blank(TERN_TAPE_ROUND, TERN_F32);
+    expr.in[0] = a;
+    expr.imm = (uint32_t)dtype;
+    return tern_trace_expr(trace, expr, out_expr);
+}
+
 tern_trace_result tern_trace_need(tern_trace *trace, const tern_tensor *x)
 {
     trace->need = x;
@@ -233,6 +241,9 @@ static tern_trace_result trace_root(tern_trace *trace, const tern_tensor *root)
         TERN_TRACE_TRY(tern_trace_define(trace, value, &value_access, &store->expr));
     else
         TERN_TRACE_TRY(tern_trace_node(trace, value, &value_access, &store->expr));
+    /* The store rounds: rounding before would only do it twice. */
+    const tern_expr *stored = &trace->exprs[store->expr];
+    if (stored->op == TERN_TAPE_ROUND && stored->imm == (uint32_t)place.storage->dtype) store->expr = stored->in[0];
     if (!store->body && trace->exprs[store->expr].body) return TERN_TRACE_REJECT;
     TERN_TRACE_TRY(tern_trace_place(trace, &place, &store->place));
     trace->store_count++;

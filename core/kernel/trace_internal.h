@@ -27,6 +27,8 @@ tern_trace_result tern_trace_index(tern_trace *trace, const tern_affine *value, 
 tern_trace_result tern_trace_const(tern_trace *trace, uint8_t type, uint32_t bits, uint32_t *out_expr);
 tern_trace_result tern_trace_alu(tern_trace *trace, uint16_t op, uint8_t type, uint32_t a, uint32_t b, uint32_t c,
                                  uint32_t *out_expr);
+/* a as this 16-bit float dtype holds it. */
+tern_trace_result tern_trace_round(tern_trace *trace, uint32_t a, int32_t dtype, uint32_t *out_expr);
 tern_trace_result tern_trace_need(tern_trace *trace, const tern_tensor *x);
 bool tern_trace_is_root(const tern_trace *trace, const tern_tensor *x);
 

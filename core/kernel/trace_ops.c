@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trace_ops.c - how each kind of node becomes expressions; one function per kind. */
+#include "core/base/dtype.h"
 #include "core/kernel/trace_internal.h"
 
 #include <string.h>
@@ -15,12 +16,49 @@ static int32_t tape_op_of(tern_op op)
         SAME(NEG)
         SAME(ABS)
         SAME(EXP)
-        SAME(LOG) SAME(SQRT) SAME(RSQRT) SAME(RECIP) SAME(TANH) SAME(ERF) SAME(SIN) SAME(COS) SAME(FLOOR) SAME(ADD)
-            SAME(SUB) SAME(MUL) SAME(DIV) SAME(MAX) SAME(MIN) SAME(LESS) SAME(EQUAL) SAME(WHERE) SAME(AND) SAME(OR)
-                SAME(XOR) SAME(SHIFT_LEFT) SAME(SHIFT_RIGHT) SAME(MULTIPLY_HIGH)
+        SAME(LOG)
+        SAME(SQRT)
+        SAME(RSQRT) SAME(RECIP) SAME(TANH) SAME(ERF) SAME(SIN) SAME(COS) SAME(FLOOR) SAME(ADD) SAME(SUB) SAME(MUL)
+            SAME(DIV) SAME(MAX) SAME(MIN) SAME(LESS) SAME(EQUAL) SAME(WHERE) SAME(AND) SAME(OR) SAME(XOR)
+                SAME(SHIFT_LEFT) SAME(SHIFT_RIGHT) SAME(MULTIPLY_HIGH)
 #undef SAME
                     default : return -1;
     }
+}
+
+static uint32_t rounded_bits(uint32_t bits, int32_t dtype)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    value = tern_f32_round_to(value, dtype);
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+/* Whether this dtype holds the expression's values as they are. */
+static bool is_exact(const tern_trace *trace, const tern_expr *expr, int32_t dtype)
+{
+    if (expr->op == TERN_TAPE_LOAD) return trace->places[expr->place].storage->dtype == dtype;
+    return expr->op == TERN_TAPE_ROUND && expr->imm == (uint32_t)dtype;
+}
+
+/* To f16 or bf16 a ROUND, from them nothing; to u8 and u16 the low bits. */
+static tern_trace_result trace_cast(tern_trace *trace, const tern_tensor *x, uint32_t in, uint32_t *out_expr)
+{
+    const tern_expr *operand = &trace->exprs[in];
+    const uint8_t type = tern_register_type(x->dtype);
+    if (tern_is_narrowing(x) && operand->op == TERN_TAPE_CONST)
+        return tern_trace_const(trace, TERN_F32, rounded_bits(operand->imm, x->dtype), out_expr);
+    if (tern_is_narrowing(x) && !is_exact(trace, operand, x->dtype))
+        return tern_trace_round(trace, in, x->dtype, out_expr);
+    if (x->dtype == TERN_U8 || x->dtype == TERN_U16) {
+        uint32_t mask;
+        TERN_TRACE_TRY(tern_trace_const(trace, TERN_U32, x->dtype == TERN_U8 ? 0xffu : 0xffffu, &mask));
+        return tern_trace_alu(trace, TERN_TAPE_AND, TERN_U32, in, mask, NONE, out_expr);
+    }
+    if (operand->type != type) return tern_trace_alu(trace, TERN_TAPE_CAST, type, in, NONE, NONE, out_expr);
+    *out_expr = in;
+    return TERN_TRACE_OK;
 }
 
 static tern_trace_result trace_map(tern_trace *trace, const tern_tensor *x, const tern_access *access,
@@ -31,12 +69,7 @@ static tern_trace_result trace_map(tern_trace *trace, const tern_tensor *x, cons
     const uint8_t type = tern_register_type(x->dtype);
     switch (x->op) {
     case TERN_OP_DETACH: *out_expr = in[0]; return TERN_TRACE_OK;
-    case TERN_OP_CAST:
-        if (trace->exprs[in[0]].type == type) {
-            *out_expr = in[0];
-            return TERN_TRACE_OK;
-        }
-        return tern_trace_alu(trace, TERN_TAPE_CAST, type, in[0], NONE, NONE, out_expr);
+    case TERN_OP_CAST: return trace_cast(trace, x, in[0], out_expr);
     case TERN_OP_BITCAST:
         if (trace->exprs[in[0]].type == type) {
             *out_expr = in[0];

@@ -102,12 +102,20 @@ static void attention_row(const tern_reference_call *call, const heads *s, int64
     }
 }
 
+/* Outputs of q's dtype are rounded to it when they are complete. */
+static void round_all(const tern_reference_call *call, double *values, int64_t count)
+{
+    for (int64_t i = 0; values && !call->magnitude && i < count; i++)
+        values[i] = tern_reference_round(values[i], call->node->dtype);
+}
+
 void tern_reference_attention(const tern_reference_call *call)
 {
     heads s = heads_of(call->node);
     for (int64_t b = 0; b < s.B; b++)
         for (int64_t i = 0; i < s.Tq; i++)
             for (int64_t h = 0; h < s.H; h++) attention_row(call, &s, b, i, h);
+    round_all(call, call->out, tern_count(call->node));
 }
 
 /* The probability and the score's gradient of one pair: ds = p (do_i . v_j - delta_i). in: q k v do lse delta. */
@@ -134,6 +142,7 @@ void tern_reference_attention_dq(const tern_reference_call *call)
                     for (int64_t d = 0; d < s.D; d++)
                         call->out[query + d] += term(call, s.scale * ds * call->in[1][key + d]);
                 }
+    round_all(call, call->out, tern_count(call->node));
 }
 
 /* dk_j = scale sum_i ds_ij q_i,  dv_j = sum_i p_ij do_i */
@@ -156,4 +165,6 @@ void tern_reference_attention_dkv(const tern_reference_call *call)
                         if (call->second) call->second[key + d] += term(call, p * call->in[3][query + d]);
                     }
                 }
+    round_all(call, call->out, tern_count(call->node));
+    round_all(call, call->second, tern_count(call->node));
 }

@@ -3,6 +3,7 @@
  *
  * u32 and i32 arithmetic wraps exactly: it is done in uint32_t, in which two's complement agrees for add, sub and mul.
  */
+#include "core/base/dtype.h"
 #include "core/base/philox.h"
 #include "core/reference/ops.h"
 
@@ -31,6 +32,11 @@ double tern_reference_from_bits(uint32_t bits, int32_t dtype)
     return (double)bits;
 }
 
+double tern_reference_round(double value, int32_t dtype)
+{
+    return tern_dtype_is_16bit_float(dtype) ? (double)tern_f32_round_to((float)value, dtype) : value;
+}
+
 /* Toward zero; what does not fit is unspecified by the op, here the nearest that does (NaN: 0). */
 static double to_integer(double value, int32_t dtype)
 {
@@ -38,6 +44,16 @@ static double to_integer(double value, int32_t dtype)
     if (value != value) return 0;
     value = trunc(value);
     return value < low ? low : value > high ? high : value;
+}
+
+static double cast(double a, int32_t from, int32_t to)
+{
+    if (to == TERN_F32) return a;
+    if (tern_dtype_is_16bit_float(to)) return tern_reference_round(a, to);
+    if (to == TERN_U8 || to == TERN_U16) /* from u32: the low bits */
+        return (double)((uint32_t)(int64_t)a & (to == TERN_U8 ? 0xffu : 0xffffu));
+    return from == TERN_I32 || from == TERN_U32 ? tern_reference_from_bits(tern_reference_to_bits(a, from), to)
+                                                : to_integer(a, to);
 }
 
 static double unary(const tern_tensor *y, double a)
@@ -55,7 +71,7 @@ static double unary(const tern_tensor *y, double a)
     case TERN_OP_SIN: return sin(a);
     case TERN_OP_COS: return cos(a);
     case TERN_OP_FLOOR: return floor(a);
-    case TERN_OP_CAST: return y->dtype == TERN_F32 ? a : to_integer(a, y->dtype);
+    case TERN_OP_CAST: return cast(a, y->in[0]->dtype, y->dtype);
     case TERN_OP_BITCAST: return tern_reference_from_bits(tern_reference_to_bits(a, y->in[0]->dtype), y->dtype);
     default: return a; /* DETACH */
     }

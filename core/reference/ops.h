@@ -28,6 +28,9 @@ void tern_reference_attention(const tern_reference_call *call);
 void tern_reference_attention_dq(const tern_reference_call *call);
 void tern_reference_attention_dkv(const tern_reference_call *call);
 
+/* The number that a 16-bit float dtype holds for this one, by way of f32 as devices round; others: the number itself.
+ */
+double tern_reference_round(double value, int32_t dtype);
 /* The bits of a number of this dtype, and back. */
 uint32_t tern_reference_to_bits(double value, int32_t dtype);
 double tern_reference_from_bits(uint32_t bits, int32_t dtype);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reference.h - the specification: runs a graph op by op in double, plain loops, no fusion, no view tricks.
  *
- * Every float tensor is held in double (no rounding between ops); u32 and i32 tensors hold exact integers.
+ * Every float tensor is held in double; f32 nodes are not rounded between ops, f16 and bf16 nodes hold what their dtype
+ * does, since every consumer sees the rounded value. u32 and i32 tensors hold exact integers.
  * What every backend must agree with. Slow on purpose. */
 #ifndef TERN_REFERENCE_REFERENCE_H
 #define TERN_REFERENCE_REFERENCE_H

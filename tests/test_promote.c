@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_promote.c - 16-bit floats in the graph: which dtype an op gives, where the one rounding happens, what casts
+ * fold, and that fused, unfused and on the CPU they are the same bits. */
+#include "core/base/dtype.h"
+#include "core/graph/build.h"
+#include "core/kernel/lowered.h"
+#include "core/plan/session.h"
+#include "tests/evaluate.h"
+#include "tests/lowered_runner.h"
+
+#include <stdlib.h>
+
+static const int32_t narrow[2] = {TERN_F16, TERN_BF16};
+
+static double rounded(double value, int32_t dtype) { return (double)tern_f32_round_to((float)value, dtype); }
+
+/* ------------------------------------------------------------------ dtypes */
+
+static void test_result_dtypes(void **state)
+{
+    (void)state;
+    tern_graph *g;
+    evaluate_open(&g);
+    tern_tensor *h = tern_input_2d(g, "h", TERN_F16, 4, 6), *k = tern_input_2d(g, "k", TERN_F16, 4, 6);
+    tern_tensor *b = tern_input_2d(g, "b", TERN_BF16, 4, 6), *f = tern_input_2d(g, "f", TERN_F32, 4, 6);
+    tern_tensor *ids = tern_input_1d(g, "ids", TERN_U16, 5), *labels = tern_input_1d(g, "labels", TERN_U8, 4);
+    tern_tensor *w = tern_parameter(g, "w", SHAPE(6), TERN_INIT_ONES, 0);
+    tern_tensor *q = tern_reshape(h, SHAPE(1, 4, 2, 3)), *image = tern_reshape(h, SHAPE(1, 1, 4, 6));
+    tern_tensor *filter = tern_parameter(g, "filter", SHAPE(2, 1, 3, 3), TERN_INIT_ONES, 0);
+    const struct {
+        const char *what;
+        tern_tensor *y;
+        int32_t dtype;
+    } rows[] = {
+        {"h + k", tern_add(h, k), TERN_F16},
+        {"h + b", tern_add(h, b), TERN_F32},
+        {"h + f", tern_add(h, f), TERN_F32},
+        {"h * 0.5", tern_scale(h, 0.5), TERN_F16},
+        {"max(b, 0)", tern_max(b, tern_constant(g, 0)), TERN_BF16},
+        {"h < k", tern_less(h, k), TERN_U32},
+        {"where", tern_where(tern_less(h, k), h, k), TERN_F16},
+        {"exp", tern_exp(b), TERN_BF16},
+        {"sum", tern_sum(h, 1), TERN_F16},
+        {"mean", tern_mean(h, 0), TERN_F16},
+        {"maximum", tern_maximum(b, 1), TERN_BF16},
+        {"concat", tern_concat((tern_tensor *[]){h, k}, 2, 1), TERN_F16},
+        {"slice", tern_slice(b, 0, 1, 2), TERN_BF16},
+        {"detach", tern_detach(tern_exp(h)), TERN_F16},
+        {"matmul", tern_matmul(h, tern_transpose(k, 0, 1)), TERN_F16},
+        {"mixed matmul", tern_matmul(h, tern_transpose(b, 0, 1)), TERN_F32},
+        {"attention", tern_attention(q, q, q, 1, true), TERN_F16},
+        {"mixed attention", tern_attention(q, q, tern_cast(q, TERN_BF16), 1, true), TERN_F32},
+        {"gather", tern_gather(b, ids), TERN_BF16},
+        {"softmax", tern_softmax(h, 1), TERN_F16},
+        {"log softmax", tern_log_softmax(b, 1), TERN_BF16},
+        {"relu", tern_relu(h), TERN_F16},
+        {"gelu", tern_gelu(h), TERN_F16},
+        {"gelu tanh", tern_gelu_tanh(b), TERN_BF16},
+        {"silu", tern_silu(h), TERN_F16},
+        {"layer norm", tern_layer_norm(h, w, w, 1e-5), TERN_F16},
+        {"dropout", tern_dropout(b, 0.5, "drop"), TERN_BF16},
+        {"linear", tern_linear(h, "fc", 3), TERN_F16},
+        {"conv2d", tern_conv2d(image, filter, NULL, 1, 1, 1), TERN_F16},
+        {"average pool", tern_avg_pool2d(image, 2), TERN_F16},
+        {"maximum pool", tern_max_pool2d(image, 2), TERN_F16},
+        {"cross-entropy", tern_cross_entropy(h, labels, -1), TERN_F32},
+        {"mse", tern_mse(h, k), TERN_F32},
+        {"f16 to bf16", tern_cast(h, TERN_BF16), TERN_BF16},
+        {"u8 to f16", tern_cast(labels, TERN_F16), TERN_F16},
+        {"f16 to u8", tern_cast(h, TERN_U8), TERN_U8},
+    };
+    TEST_OK(tern_graph_status(g));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].y->dtype != rows[i].dtype)
+            fail_msg("%s is %s, wanted %s", rows[i].what, tern_dtype_name(rows[i].y->dtype),
+                     tern_dtype_name(rows[i].dtype));
+    tern_graph_destroy(g);
+}
+
+/* Undoing a widening gives the tensor from before, through views too; rounding is never folded away. */
+static void test_casts_fold(void **state)
+{
+    (void)state;
+    tern_graph *g;
+    evaluate_open(&g);
+    tern_tensor *h = tern_input_2d(g, "h", TERN_F16, 4, 6);
+    tern_tensor *wide = tern_cast(h, TERN_F32), *view = tern_transpose(tern_slice(wide, 0, 1, 2), 0, 1);
+    assert_ptr_equal(tern_cast(wide, TERN_F16), h);
+    const tern_tensor *again = tern_cast(view, TERN_F16);
+    assert_int_equal(again->op, TERN_OP_PERMUTE);
+    assert_int_equal(again->dtype, TERN_F16);
+    assert_ptr_equal(again->in[0]->in[0], h);
+    assert_int_equal(tern_cast(wide, TERN_BF16)->op, TERN_OP_CAST);
+    tern_tensor *f = tern_input_2d(g, "f", TERN_F32, 4, 6), *there = tern_cast(f, TERN_F16);
+    assert_ptr_not_equal(tern_cast(there, TERN_F32), f);
+    assert_true(tern_is_narrowing(there) && tern_is_widening(tern_cast(there, TERN_F32)));
+    tern_graph_destroy(g);
+}
+
+/* ------------------------------------------------------------------ values */
+
+static void test_casts(void **state)
+{
+    (void)state;
+    static const double values[8] = {1.0009765625, -65519, 65520, 1e-8, 6e-8, 3e38, NAN, -0.1};
+    for (int32_t i = 0; i < 2; i++) {
+        double expected[8];
+        tern_graph *g;
+        evaluate_open(&g);
+        tern_tensor *x = tern_input_1d(g, "x", TERN_F32, 8), *n = tern_input_1d(g, "n", TERN_U32, 8);
+        tern_tensor *y = tern_cast(x, narrow[i]), *back = tern_cast(y, TERN_F32);
+        tern_tensor *both = tern_cast(tern_cast(x, TERN_F16), TERN_BF16);
+        tern_tensor *bytes = tern_cast(n, TERN_U8), *shorts = tern_cast(n, TERN_U16);
+        evaluate_prepare(g);
+        evaluate_put(x, values);
+        evaluate_put(n, (const double[]){0, 255, 256, 511, 65535, 65536, 4294967295.0, 4294901761.0});
+        evaluate_compute();
+        for (int32_t k = 0; k < 8; k++) expected[k] = rounded(values[k], narrow[i]);
+        evaluate_assert("narrowed", y, expected);
+        evaluate_assert("widened again", back, expected);
+        for (int32_t k = 0; k < 8; k++) expected[k] = rounded(rounded(values[k], TERN_F16), TERN_BF16);
+        evaluate_assert("f16 to bf16", both, expected);
+        evaluate_assert("u8", bytes, (const double[]){0, 255, 0, 255, 255, 0, 255, 1});
+        evaluate_assert("u16", shorts, (const double[]){0, 255, 256, 511, 65535, 0, 65535, 1});
+        evaluate_close(g);
+    }
+}
+
+/* A composite of 16-bit floats is the f32 composite of the same values, rounded once. */
+static void test_one_rounding(void **state)
+{
+    (void)state;
+    for (int32_t i = 0; i < 2; i++) {
+        tern_graph *g;
+        evaluate_open(&g);
+        tern_tensor *x = tern_input_2d(g, "x", narrow[i], 4, 6), *wide = tern_cast(x, TERN_F32);
+        tern_tensor *z = tern_input_2d(g, "z", narrow[i], 6, 6), *wide_z = tern_cast(z, TERN_F32);
+        tern_tensor *q = tern_reshape(x, SHAPE(1, 4, 2, 3)), *wide_q = tern_reshape(wide, SHAPE(1, 4, 2, 3));
+        tern_tensor *w = tern_parameter(g, "w", SHAPE(6), TERN_INIT_ONES, 0);
+        tern_tensor *pairs[][2] = {
+            {tern_softmax(x, 1), tern_softmax(wide, 1)},
+            {tern_log_softmax(x, 0), tern_log_softmax(wide, 0)},
+            {tern_gelu(x), tern_gelu(wide)},
+            {tern_gelu_tanh(x), tern_gelu_tanh(wide)},
+            {tern_silu(x), tern_silu(wide)},
+            {tern_layer_norm(x, w, w, 1e-5), tern_layer_norm(wide, w, w, 1e-5)},
+            {tern_mean(x, 1), tern_mean(wide, 1)},
+            {tern_matmul(x, z), tern_matmul(wide, wide_z)},
+            {tern_attention(q, q, q, 0.7, true), tern_attention(wide_q, wide_q, wide_q, 0.7, true)},
+        };
+        evaluate_prepare(g);
+        evaluate_compute();
+        for (size_t p = 0; p < sizeof pairs / sizeof *pairs; p++) {
+            const tern_tensor *y = pairs[p][0];
+            const double *exact = evaluate_data(pairs[p][1]);
+            double *expected = malloc((size_t)tern_count(y) * sizeof *expected);
+            for (int64_t k = 0; k < tern_count(y); k++) expected[k] = rounded(exact[k], narrow[i]);
+            evaluate_assert(y->label, y, expected);
+            free(expected);
+        }
+        evaluate_close(g);
+    }
+}
+
+/* linear multiplies in x's dtype: the f32 weight is rounded to it, the sum and the bias are f32's. */
+static void test_linear_rounds_its_weight(void **state)
+{
+    (void)state;
+    tern_graph *g;
+    evaluate_open(&g);
+    tern_tensor *x = tern_input_2d(g, "x", TERN_F16, 1, 3), *y = tern_linear(x, "fc", 1);
+    evaluate_prepare(g);
+    evaluate_put(x, (const double[]){1, 2, 0.5});
+    evaluate_put(tern_graph_find(g, TERN_OP_PARAMETER, "fc.weight"), (const double[]){0.1, 1.0003, 3});
+    evaluate_put(tern_graph_find(g, TERN_OP_PARAMETER, "fc.bias"), (const double[]){0.00037});
+    evaluate_compute();
+    const double sum = rounded(0.1, TERN_F16) + 2 * rounded(1.0003, TERN_F16) + 1.5 + 0.00037;
+    evaluate_assert("linear", y, (const double[]){rounded(sum, TERN_F16)});
+    evaluate_close(g);
+}
+
+/* ------------------------------------------------- fused, unfused, on a device */
+
+/* Everything that has 16-bit storage, in one graph: contractions with chains behind them, views, reductions, a gather,
+ * states of 16 and 8 bits updated in place. Outputs are f32 and exact functions of rounded values. */
+static tern_graph *mixture(int32_t dtype)
+{
+    tern_graph *g;
+    TEST_OK(tern_graph_create(&g));
+    tern_tensor *x = tern_input_2d(g, "x", dtype, 6, 8), *f = tern_input_2d(g, "f", TERN_F32, 6, 8);
+    tern_tensor *table = tern_input_2d(g, "table", dtype, 5, 8), *ids = tern_input_1d(g, "ids", TERN_U8, 6);
+    tern_tensor *h = tern_add(tern_gather(table, ids), x);
+    tern_tensor *y = tern_linear(tern_layer_norm(h, NULL, NULL, 1e-5), "fc", 24);
+    tern_tensor *parts[3];
+    for (int32_t i = 0; i < 3; i++) parts[i] = tern_reshape(tern_slice(y, 1, 8 * i, 8), SHAPE(1, 6, 2, 4));
+    tern_tensor *o = tern_reshape(tern_attention(parts[0], parts[1], parts[2], 0.5, true), SHAPE(6, 8));
+    tern_tensor *z = tern_add(h, tern_linear(o, "proj", 8));
+    tern_output(tern_cast(z, TERN_F32), "z");
+    tern_output(z, "z16");
+    tern_output(tern_cast(tern_gelu(tern_linear(z, "mlp", 16)), TERN_F32), "mlp");
+    tern_output(tern_matmul(f, tern_transpose(z, 0, 1)), "mixed");
+    tern_output(tern_softmax(tern_cast(tern_sum(z, 0), TERN_F32), 1), "softmax");
+    tern_tensor *moment = tern_state(g, "moment", dtype, SHAPE(6, 8)), *wide = tern_cast(moment, TERN_F32);
+    tern_tensor *moved = tern_add(tern_scale(wide, 0.5), f);
+    tern_assign(moment, tern_cast(moved, dtype));
+    tern_output(tern_sub(moved, wide), "moved");
+    tern_tensor *codes = tern_state(g, "codes", TERN_U8, SHAPE(6, 8)), *code = tern_cast(codes, TERN_U32);
+    tern_assign(codes, tern_cast(tern_add(tern_mul(code, tern_constant_u32(g, 5)), tern_constant_u32(g, 77)), TERN_U8));
+    tern_output(tern_cast(tern_cast(code, TERN_U8), TERN_F32), "decoded");
+    TEST_OK(tern_graph_status(g));
+    return g;
+}
+
+static const tern_device_info paper = {.name = "paper",
+                                       .memory_bytes = 1ull << 34,
+                                       .max_allocation_bytes = 1ull << 32,
+                                       .max_buffer_bytes = 1ull << 32,
+                                       .max_binding_bytes = 1ull << 32,
+                                       .max_groups = {1u << 30, 65535, 65535},
+                                       .max_group_size = 1024,
+                                       .shared_bytes = 32768,
+                                       .subgroup_min = 32,
+                                       .subgroup_max = 32,
+                                       .offset_alignment = 256,
+                                       .features = TERN_FEATURE_BUFFER_ADDRESS | TERN_FEATURE_STORAGE_16};
+
+static void to_memory(const tern_tensor *x, const double *from, void *to)
+{
+    for (int64_t i = 0; i < tern_count(x); i++) {
+        switch (x->dtype) {
+        case TERN_F32: ((float *)to)[i] = (float)from[i]; break;
+        case TERN_F16: ((uint16_t *)to)[i] = tern_f32_to_f16((float)from[i]); break;
+        case TERN_BF16: ((uint16_t *)to)[i] = tern_f32_to_bf16((float)from[i]); break;
+        case TERN_U8: ((uint8_t *)to)[i] = (uint8_t)from[i]; break;
+        default: ((uint32_t *)to)[i] = (uint32_t)from[i];
+        }
+    }
+}
+
+static double from_memory(int32_t dtype, const void *data, int64_t i)
+{
+    switch (dtype) {
+    case TERN_F32: return (double)((const float *)data)[i];
+    case TERN_F16: return (double)tern_f16_to_f32(((const uint16_t *)data)[i]);
+    case TERN_BF16: return (double)tern_bf16_to_f32(((const uint16_t *)data)[i]);
+    case TERN_U8: return ((const uint8_t *)data)[i];
+    default: return ((const uint32_t *)data)[i];
+    }
+}
+
+/* Leaves with something in each; the reference has run. */
+static tern_reference *referee(const tern_graph *g)
+{
+    tern_reference *reference = evaluate_create(g, -1, 1);
+    for (uint32_t i = 0; i < g->node_count; i++) {
+        const tern_tensor *x = g->nodes[i];
+        double *data = tern_reference_data(reference, x);
+        if (x->op != TERN_OP_INPUT && x->op != TERN_OP_PARAMETER && x->op != TERN_OP_STATE) continue;
+        for (int64_t k = 0; k < tern_count(x); k++) {
+            if (x->dtype == TERN_U8) data[k] = (double)(k * 7 % 5);
+            if (x->op == TERN_OP_STATE && x->dtype != TERN_U8) data[k] = rounded(0.3 * (double)(k % 7), x->dtype);
+            if (x->dtype == TERN_F32) data[k] = (double)(float)data[k];
+        }
+    }
+    return reference;
+}
+
+/* Within what f32 sums in another order may do to a rounded value: two units of its dtype, most of them none. */
+static void check(const char *what, const tern_tensor *x, const double *wanted, const void *got, int32_t dtype)
+{
+    double difference = 0, norm = 0;
+    for (int64_t i = 0; i < tern_count(x); i++) {
+        const double value = from_memory(x->dtype, got, i);
+        difference += (value - wanted[i]) * (value - wanted[i]);
+        norm += wanted[i] * wanted[i];
+    }
+    const double unit = dtype == TERN_F16 ? 0x1p-11 : 0x1p-8;
+    if (!(sqrt(difference) <= unit * sqrt(norm)))
+        fail_msg("%s, %s: relative error %.3g", what, x->label, sqrt(difference) / sqrt(norm));
+}
+
+static void *run_lowered(const tern_graph *g, tern_reference *reference, bool fuse, uint64_t *out_bytes, int32_t dtype)
+{
+    tern_lowered *lowered = NULL;
+    lowered_runner runner;
+    const tern_lower_options options = {.fuse = fuse};
+    TEST_OK(tern_lower(g, &paper, &options, &lowered));
+    lowered_runner_create(lowered, &runner);
+    for (uint32_t i = 0; i < g->node_count; i++) {
+        void *to = lowered_runner_leaf(&runner, g->nodes[i]->label);
+        if (to && tern_ops[g->nodes[i]->op].kind == TERN_KIND_LEAF)
+            to_memory(g->nodes[i], tern_reference_data(reference, g->nodes[i]), to);
+    }
+    lowered_runner_run(&runner);
+    char *all = calloc(1, 1 << 16), *at = all;
+    TEST_OK(tern_reference_run(reference));
+    for (uint32_t o = 0; o < g->output_count; o++) {
+        const tern_tensor *x = g->outputs[o].tensor;
+        const uint64_t bytes = tern_dtype_bytes(x->dtype, (uint64_t)tern_count(x));
+        const void *got = lowered_runner_output(&runner, g->outputs[o].name);
+        check(fuse ? "fused" : "unfused", x, tern_reference_data(reference, x), got, dtype);
+        memcpy(at, got, bytes);
+        at += bytes;
+    }
+    for (uint32_t i = 0; i < g->node_count; i++) {
+        if (g->nodes[i]->op != TERN_OP_STATE) continue;
+        const uint64_t bytes = tern_dtype_bytes(g->nodes[i]->dtype, (uint64_t)tern_count(g->nodes[i]));
+        memcpy(at, lowered_runner_leaf(&runner, g->nodes[i]->label), bytes);
+        at += bytes;
+    }
+    *out_bytes = (uint64_t)(at - all);
+    lowered_runner_destroy(&runner);
+    tern_lowered_destroy(lowered);
+    return all;
+}
+
+/* A value that stayed in registers is the value that memory would have held. The runner's functions are double's and
+ * its sums have one order, so fusing must not change a bit. */
+static void test_fusing_changes_no_bit(void **state)
+{
+    (void)state;
+    for (int32_t i = 0; i < 2; i++) {
+        uint64_t bytes[2];
+        tern_graph *g = mixture(narrow[i]);
+        tern_reference *first = referee(g), *second = referee(g);
+        void *fused = run_lowered(g, first, true, &bytes[0], narrow[i]);
+        void *unfused = run_lowered(g, second, false, &bytes[1], narrow[i]);
+        assert_int_equal(bytes[0], bytes[1]);
+        assert_memory_equal(fused, unfused, bytes[0]);
+        free(fused);
+        free(unfused);
+        tern_reference_destroy(first);
+        tern_reference_destroy(second);
+        tern_graph_destroy(g);
+    }
+}
+
+/* Rows of 300s of width 4096, where f16 holds neither the sum (1.2e6) nor the squares: the norm is right to its own
+ * rounding on every backend that stores f16. */
+static void large_rows(const char *backend)
+{
+    enum { WIDTH = 4096 };
+    static double values[WIDTH];
+    static uint16_t half[WIDTH];
+    tern_device *device;
+    tern_session *session;
+    tern_graph *g;
+    if (tern_device_open(backend, &device) < 0) TEST_SKIP("%s", tern_error_message());
+    TEST_OK(tern_graph_create(&g));
+    tern_output(tern_layer_norm(tern_input_2d(g, "x", TERN_F16, 1, WIDTH), NULL, NULL, 1e-5), "y");
+    double mean = 0, variance = 0;
+    for (int32_t i = 0; i < WIDTH; i++) values[i] = 300 + (i * 37 % 64 - 32) * 0.25;
+    for (int32_t i = 0; i < WIDTH; i++) mean += values[i] / WIDTH;
+    for (int32_t i = 0; i < WIDTH; i++) variance += (values[i] - mean) * (values[i] - mean) / WIDTH;
+    for (int32_t i = 0; i < WIDTH; i++) half[i] = tern_f32_to_f16((float)values[i]);
+    TEST_OK(tern_session_create(device, g, NULL, &session));
+    TEST_OK(tern_session_write(session, "x", half, sizeof half));
+    TEST_OK(tern_session_run(session));
+    TEST_OK(tern_session_read(session, "y", half, sizeof half));
+    for (int32_t i = 0; i < WIDTH; i++)
+        TEST_NEAR(tern_f16_to_f32(half[i]), (values[i] - mean) / sqrt(variance + 1e-5), 0x1p-11 * 2 + 1e-4);
+    tern_session_destroy(session);
+    tern_graph_destroy(g);
+    tern_device_close(device);
+}
+
+static void test_large_rows_on_cpu(void **state)
+{
+    (void)state;
+    large_rows("cpu");
+}
+
+static void test_large_rows_on_opencl(void **state)
+{
+    (void)state;
+    large_rows("opencl");
+}
+
+static void test_large_rows_on_vulkan(void **state)
+{
+    (void)state;
+    large_rows("vulkan");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_result_dtypes),
+        cmocka_unit_test(test_casts_fold),
+        cmocka_unit_test(test_casts),
+        cmocka_unit_test(test_one_rounding),
+        cmocka_unit_test(test_linear_rounds_its_weight),
+        cmocka_unit_test(test_fusing_changes_no_bit),
+        cmocka_unit_test(test_large_rows_on_cpu),
+        cmocka_unit_test(test_large_rows_on_opencl),
+        cmocka_unit_test(test_large_rows_on_vulkan),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
