@@ -480,12 +480,24 @@ static void refusals(void **state)
     const conformance *c = &devices[1];
     tern_kernel_desc desc;
     tern_backend_kernel *kernel = NULL;
-    const tern_tape_tensor halves[5] = {
-        {TERN_F16, READ}, {TERN_F16, READ}, {TERN_F16, READ}, {TERN_F16, WRITE}, {TERN_F32, WRITE}};
-    tape_maker_contraction(NULL, TERN_KERNEL_ATTENTION, 5, halves, TERN_ATTENTION_WORDS, &desc);
-    desc.head_dim = 32;
-    TEST_ERROR(c->backend->kernel_create(c->handle, &desc, &kernel), TERN_ERROR_UNSUPPORTED, "f16");
-    assert_null(kernel);
+    static const struct {
+        uint8_t dtype[5];
+        const char *part;
+    } bad[] = {
+        {{TERN_F16, TERN_F16, TERN_F16, TERN_F16, TERN_F16}, "tensor 4 of \"test\" is f16; it must be f32"},
+        {{TERN_F16, TERN_BF16, TERN_F16, TERN_F16, TERN_F32}, "tensor 1 of \"test\" is bf16 and its tensor 0 is f16"},
+        {{TERN_F32, TERN_F32, TERN_U32, TERN_F32, TERN_F32},
+         "tensor 2 of \"test\" is u32; it must be f32, f16 or bf16"},
+        {{TERN_F32, TERN_F32, 99, TERN_F32, TERN_F32}, "tensor 2 of \"test\" is of an unknown dtype"},
+    };
+    for (size_t b = 0; b < sizeof bad / sizeof *bad; b++) {
+        tern_tape_tensor tensors[5];
+        for (int i = 0; i < 5; i++) tensors[i] = (tern_tape_tensor){bad[b].dtype[i], i < 3 ? READ : WRITE};
+        tape_maker_contraction(NULL, TERN_KERNEL_ATTENTION, 5, tensors, TERN_ATTENTION_WORDS, &desc);
+        desc.head_dim = 32;
+        TEST_ERROR(c->backend->kernel_create(c->handle, &desc, &kernel), TERN_ERROR_UNSUPPORTED, bad[b].part);
+        assert_null(kernel);
+    }
     tern_backend_device *other = NULL;
     TEST_ERROR(c->backend->open(1, NULL, &other), TERN_ERROR_NOT_FOUND, "device 1");
     assert_null(other);

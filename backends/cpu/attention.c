@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "backends/cpu/cpu.h"
+#include "core/base/dtype.h"
 
 struct tern_cpu_attend {
     tern_cpu_attention at;
@@ -15,20 +16,7 @@ struct tern_cpu_attend {
     void (*tile)(const tern_cpu_attention *at, uint32_t b, uint32_t h, uint32_t tile, float *scratch);
 };
 
-tern_status tern_cpu_need_words(const tern_kernel_desc *desc, uint32_t count)
-{
-    for (uint32_t i = 0; i < count && i < desc->tensor_count; i++) {
-        const uint8_t dtype = desc->tensors[i].dtype;
-        if (dtype == TERN_F32) continue;
-        static const char *const names[] = {"unknown", "f32", "f16", "bf16", "i32", "u8", "u16", "u32"};
-        return tern_error(TERN_ERROR_UNSUPPORTED,
-                          "the cpu backend computes \"%s\" in f32 only, but its tensor %u is %s; cast it before",
-                          desc->label, i, dtype < sizeof names / sizeof *names ? names[dtype] : names[0]);
-    }
-    return TERN_OK;
-}
-
-static float *data(const tern_cpu_step *step, uint32_t i) { return step->range[i].data; }
+static void *data(const tern_cpu_step *step, uint32_t i) { return step->range[i].data; }
 
 static tern_status check_shape(const tern_kernel_desc *desc, const uint32_t *words)
 {
@@ -47,7 +35,7 @@ tern_status tern_cpu_attend_create(const tern_cpu_isa *isa, const tern_kernel_de
                                    tern_cpu_step *step)
 {
     tern_status status = TERN_OK;
-    TERN_TRY(tern_cpu_need_words(desc, desc->tensor_count));
+    TERN_TRY(tern_cpu_dtypes_check(desc));
     TERN_TRY(check_shape(desc, words));
     tern_cpu_attend *attend = calloc(1, sizeof *attend);
     step->attend = attend;
@@ -59,6 +47,7 @@ tern_status tern_cpu_attend_create(const tern_cpu_isa *isa, const tern_kernel_de
     at->v_b = words[TERN_WORD_V_B], at->v_t = words[TERN_WORD_V_T], at->v_h = words[TERN_WORD_V_H];
     memcpy(&at->scale, &words[TERN_WORD_SCALE], sizeof at->scale);
     at->D = desc->head_dim, at->causal = desc->causal;
+    at->dtype = desc->tensors[0].dtype, at->bytes = (uint32_t)tern_dtype_bytes((int32_t)at->dtype, 1);
     at->q = data(step, 0), at->k = data(step, 1), at->v = data(step, 2);
     uint32_t length = at->Tq;
     if (desc->kind == TERN_KERNEL_ATTENTION) {

@@ -8,10 +8,10 @@
  * each tile of queries: the same P and dS;  dV += P^T dO;  dK += dS^T Q
  *
  * Q is multiplied by scale when its tile is packed, so S needs none and dK's is in already. Tiles are packed into
- * scratch with rows padded by zeros to whole vectors, so no loop below has a tail. Each call owns its outputs and walks
- * its tiles in ascending order: no atomics, no T x T matrix, the same bits for any number of threads. Tiles above the
- * diagonal are skipped. Source: Dao, "FlashAttention-2: faster attention with better parallelism and work
- * partitioning", 2023. */
+ * scratch as f32 (16-bit inputs are widened there, once per tile) with rows padded by zeros to whole vectors, so no
+ * loop below has a tail; outputs are rounded once, when stored. Each call owns its outputs and walks its tiles in
+ * ascending order: no atomics, no T x T matrix, the same bits for any number of threads. Tiles above the diagonal are
+ * skipped. Source: Dao, "FlashAttention-2: faster attention with better parallelism and work partitioning", 2023. */
 #ifndef TERN_CPU_ATTENTION_TILES_H
 #define TERN_CPU_ATTENTION_TILES_H
 
@@ -19,23 +19,55 @@
 
 TERN_INLINE uint32_t padded(uint32_t n) { return (n + W - 1) / W * W; }
 
+TERN_INLINE void widen_row(uint32_t dtype, uint32_t n, float *d, const void *s)
+{
+    if (dtype == TERN_F16)
+        widen_f16(n, d, s, 1);
+    else if (dtype == TERN_BF16)
+        widen_bf16(n, d, s, 1);
+    else
+        memcpy(d, s, n * sizeof *d);
+}
+TERN_INLINE void narrow_row(uint32_t dtype, uint32_t n, void *d, const float *s)
+{
+    if (dtype == TERN_F16)
+        narrow_f16(n, d, s, 1);
+    else if (dtype == TERN_BF16)
+        narrow_bf16(n, d, s, 1);
+    else
+        memcpy(d, s, n * sizeof *s);
+}
+
+/* A (rows, D) part of q, k, v or dout in memory: rows `ld` elements apart. */
+typedef struct stored_rows {
+    uint32_t dtype, bytes;
+    const char *data;
+    size_t ld;
+} stored_rows;
+TERN_INLINE const void *stored_row(const stored_rows *s, uint32_t r) { return s->data + (size_t)r * s->ld * s->bytes; }
+
 /* rows x D elements to d, rows of padded(D), times scale; the padding is zero. */
-static void pack(uint32_t rows, uint32_t D, const float *s, size_t s_ld, float scale, float *d)
+static void pack(uint32_t rows, uint32_t D, const stored_rows *s, float scale, float *d)
 {
     const uint32_t ld = padded(D);
     const vf by = v_splat(scale);
-    for (uint32_t r = 0; r < rows; r++, s += s_ld, d += ld) {
-        uint32_t i = 0;
-        for (; i + W <= D; i += W) v_store(d + i, v_load(s + i) * by);
-        if (i < D) v_store(d + i, (vf)v_load_part((const uint32_t *)(const void *)(s + i), D - i) * by);
+    for (uint32_t r = 0; r < rows; r++, d += ld) {
+        for (uint32_t i = D; i < ld; i++) d[i] = 0.0f;
+        widen_row(s->dtype, D, d, stored_row(s, r));
+        for (uint32_t i = 0; scale != 1.0f && i < ld; i += W) v_store(d + i, v_load(d + i) * by);
     }
 }
-/* The same transposed: d (D, TILE), columns from `rows` on zero. */
-static void pack_transposed(uint32_t rows, uint32_t D, const float *s, size_t s_ld, float *d)
+/* The same transposed: d (D, TILE), columns from `rows` on zero. wide: room for (TILE, D) floats. */
+static void pack_transposed(uint32_t rows, uint32_t D, const stored_rows *s, float *d, float *wide)
 {
     if (rows < TILE)
         for (uint32_t i = 0; i < D; i++) memset(d + i * TILE + rows, 0, (TILE - rows) * sizeof(float));
-    transpose(rows, D, s, s_ld, d, TILE);
+    if (s->dtype == TERN_F32) {
+        transpose(rows, D, (const float *)(const void *)s->data, s->ld, d, TILE);
+        return;
+    }
+    for (uint32_t r = 0; r < rows; r++) widen_row(s->dtype, D, wide + r * D, stored_row(s, r));
+    transpose(rows, D, wide, D, d, TILE);
 }
 
 /* Scores beyond the diagonal (causal) or beyond the last key become -inf, whose exponential is 0. */
@@ -71,35 +103,54 @@ static void online_softmax(float *s, uint32_t rows, uint32_t columns, float *m, 
 }
 
 typedef struct attention_place { /* of one (b, h) */
-    const float *q, *k, *v, *dout;
+    stored_rows q, k, v, dout;
     size_t row0; /* of (b, t = 0, h) in lse, delta, o: element (row0 + t H) */
     uint32_t Dp;
 } attention_place;
+TERN_INLINE stored_rows rows_at(const tern_cpu_attention *at, const void *data, size_t first, size_t ld)
+{
+    return (stored_rows){at->dtype, at->bytes, data ? (const char *)data + first * at->bytes : NULL, ld};
+}
 TERN_INLINE attention_place place(const tern_cpu_attention *at, uint32_t b, uint32_t h)
 {
     attention_place p = {.Dp = padded(at->D), .row0 = (size_t)b * at->Tq * at->H + h};
-    p.q = at->q + (size_t)b * at->q_b + (size_t)h * at->q_h;
-    p.k = at->k + (size_t)b * at->k_b + (size_t)h * at->k_h;
-    p.v = at->v + (size_t)b * at->v_b + (size_t)h * at->v_h;
-    p.dout = at->dout ? at->dout + p.row0 * at->D : NULL;
+    p.q = rows_at(at, at->q, (size_t)b * at->q_b + (size_t)h * at->q_h, at->q_t);
+    p.k = rows_at(at, at->k, (size_t)b * at->k_b + (size_t)h * at->k_h, at->k_t);
+    p.v = rows_at(at, at->v, (size_t)b * at->v_b + (size_t)h * at->v_h, at->v_t);
+    p.dout = rows_at(at, at->dout, p.row0 * at->D, (size_t)at->H * at->D);
     return p;
 }
+/* The rows from t0 on. */
+TERN_INLINE stored_rows from(stored_rows rows, uint32_t t0)
+{
+    rows.data += (size_t)t0 * rows.ld * rows.bytes;
+    return rows;
+}
 TERN_INLINE uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+/* A row of f32 sums times scale to element `first` of an output. */
+TERN_INLINE void put_row(const tern_cpu_attention *at, uint32_t D, float *s, float scale, void *d, size_t first)
+{
+    for (uint32_t i = 0; i < D; i++) s[i] *= scale;
+    narrow_row(at->dtype, D, (char *)d + first * at->bytes, s);
+}
 
 static void attention_forward(const tern_cpu_attention *at, uint32_t b, uint32_t h, uint32_t tile, float *scratch)
 {
     const attention_place p = place(at, b, h);
     const uint32_t D = at->D, Dp = p.Dp, q0 = tile * TILE, rows = least(TILE, at->Tq - q0);
+    const stored_rows queries = from(p.q, q0);
     float *q = scratch, *kt = q + TILE * Dp, *v = kt + TILE * Dp, *o = v + TILE * Dp, *s = o + TILE * Dp,
           *m = s + TILE * TILE, *l = m + TILE;
-    pack(rows, D, p.q + (size_t)q0 * at->q_t, at->q_t, at->scale, q);
+    pack(rows, D, &queries, at->scale, q);
     memset(o, 0, sizeof(float) * rows * Dp);
     for (uint32_t r = 0; r < rows; r++) m[r] = -INFINITY, l[r] = 0.0f;
     const uint32_t last = at->causal ? least(at->Tk, q0 + rows) : at->Tk;
     for (uint32_t k0 = 0; k0 < last; k0 += TILE) {
         const uint32_t keys = least(TILE, last - k0), columns = padded(keys);
-        pack_transposed(keys, D, p.k + (size_t)k0 * at->k_t, at->k_t, kt);
-        pack(keys, D, p.v + (size_t)k0 * at->v_t, at->v_t, 1.0f, v);
+        const stored_rows k_rows = from(p.k, k0), v_rows = from(p.v, k0);
+        pack_transposed(keys, D, &k_rows, kt, v);
+        pack(keys, D, &v_rows, 1.0f, v);
         gemm(rows, columns, D, q, Dp, 1, kt, TILE, s, TILE, false);
         mask(s, rows, keys, q0, k0, at->causal);
         online_softmax(s, rows, columns, m, l, o, Dp);
@@ -109,8 +160,7 @@ static void attention_forward(const tern_cpu_attention *at, uint32_t b, uint32_t
     for (uint32_t r = 0; r < rows; r++) {
         const size_t row = p.row0 + (size_t)(q0 + r) * at->H;
         at->lse[row] = m[r] + s[r];
-        const float by = 1.0f / l[r];
-        for (uint32_t i = 0; i < D; i++) at->o[row * D + i] = o[r * Dp + i] * by;
+        put_row(at, D, o + r * Dp, 1.0f / l[r], at->o, row * D);
     }
 }
 
@@ -133,59 +183,63 @@ static void scores_backward(const tern_cpu_attention *at, const attention_place 
         }
     }
 }
-static void put_rows(uint32_t rows, uint32_t D, const float *s, uint32_t ld, float scale, float *d, size_t d_ld)
+/* The first of (B, T, H, D)'s rows goes to element `first`. */
+static void put_rows(const tern_cpu_attention *at, uint32_t rows, float *s, float scale, void *d, size_t first)
 {
-    for (uint32_t r = 0; r < rows; r++)
-        for (uint32_t i = 0; i < D; i++) d[r * d_ld + i] = s[r * ld + i] * scale;
+    const uint32_t D = at->D, ld = padded(D);
+    for (uint32_t r = 0; r < rows; r++) put_row(at, D, s + r * ld, scale, d, first + (size_t)r * at->H * D);
 }
 
 static void attention_dq(const tern_cpu_attention *at, uint32_t b, uint32_t h, uint32_t tile, float *scratch)
 {
     const attention_place p = place(at, b, h);
     const uint32_t D = at->D, Dp = p.Dp, q0 = tile * TILE, rows = least(TILE, at->Tq - q0);
-    const size_t area = (size_t)TILE * Dp, dout_ld = (size_t)at->H * D;
+    const size_t area = (size_t)TILE * Dp;
+    const stored_rows q_rows = from(p.q, q0), dout_rows = from(p.dout, q0);
     float *q = scratch, *dout = q + area, *kt = dout + area, *vt = kt + area, *k = vt + area, *dq = k + area,
           *s = dq + area;
     float *ds = s + TILE * TILE;
-    pack(rows, D, p.q + (size_t)q0 * at->q_t, at->q_t, at->scale, q);
-    pack(rows, D, p.dout + q0 * dout_ld, dout_ld, 1.0f, dout);
+    pack(rows, D, &q_rows, at->scale, q);
+    pack(rows, D, &dout_rows, 1.0f, dout);
     memset(dq, 0, sizeof(float) * rows * Dp);
     const uint32_t last = at->causal ? least(at->Tk, q0 + rows) : at->Tk;
     for (uint32_t k0 = 0; k0 < last; k0 += TILE) {
         const uint32_t keys = least(TILE, last - k0);
-        const float *k_rows = p.k + (size_t)k0 * at->k_t;
-        pack_transposed(keys, D, k_rows, at->k_t, kt);
-        pack_transposed(keys, D, p.v + (size_t)k0 * at->v_t, at->v_t, vt);
-        pack(keys, D, k_rows, at->k_t, 1.0f, k);
+        const stored_rows k_rows = from(p.k, k0), v_rows = from(p.v, k0);
+        pack_transposed(keys, D, &k_rows, kt, k);
+        pack_transposed(keys, D, &v_rows, vt, k);
+        pack(keys, D, &k_rows, 1.0f, k);
         scores_backward(at, &p, q0, rows, k0, keys, q, dout, kt, vt, s, ds);
         gemm(rows, Dp, keys, ds, TILE, 1, k, Dp, dq, Dp, true);
     }
-    put_rows(rows, D, dq, Dp, at->scale, at->dq + (p.row0 + (size_t)q0 * at->H) * D, dout_ld);
+    put_rows(at, rows, dq, at->scale, at->dq, (p.row0 + (size_t)q0 * at->H) * D);
 }
 
 static void attention_dkv(const tern_cpu_attention *at, uint32_t b, uint32_t h, uint32_t tile, float *scratch)
 {
     const attention_place p = place(at, b, h);
     const uint32_t D = at->D, Dp = p.Dp, k0 = tile * TILE, keys = least(TILE, at->Tk - k0);
-    const size_t area = (size_t)TILE * Dp, ld = (size_t)at->H * D;
+    const size_t area = (size_t)TILE * Dp;
+    const stored_rows k_rows = from(p.k, k0), v_rows = from(p.v, k0);
     float *q = scratch, *dout = q + area, *kt = dout + area, *vt = kt + area, *dk = vt + area, *dv = dk + area,
           *s = dv + area;
     float *ds = s + TILE * TILE;
-    pack_transposed(keys, D, p.k + (size_t)k0 * at->k_t, at->k_t, kt);
-    pack_transposed(keys, D, p.v + (size_t)k0 * at->v_t, at->v_t, vt);
+    pack_transposed(keys, D, &k_rows, kt, dk);
+    pack_transposed(keys, D, &v_rows, vt, dk);
     memset(dk, 0, sizeof(float) * keys * Dp);
     memset(dv, 0, sizeof(float) * keys * Dp);
     for (uint32_t q0 = at->causal ? k0 : 0; q0 < at->Tq; q0 += TILE) {
         const uint32_t rows = least(TILE, at->Tq - q0);
-        pack(rows, D, p.q + (size_t)q0 * at->q_t, at->q_t, at->scale, q);
-        pack(rows, D, p.dout + q0 * ld, ld, 1.0f, dout);
+        const stored_rows q_rows = from(p.q, q0), dout_rows = from(p.dout, q0);
+        pack(rows, D, &q_rows, at->scale, q);
+        pack(rows, D, &dout_rows, 1.0f, dout);
         scores_backward(at, &p, q0, rows, k0, keys, q, dout, kt, vt, s, ds);
         gemm(keys, Dp, rows, s, 1, TILE, dout, Dp, dv, Dp, true);
         gemm(keys, Dp, rows, ds, 1, TILE, q, Dp, dk, Dp, true);
     }
     const size_t first = (((size_t)b * at->Tk + k0) * at->H + h) * D;
-    put_rows(keys, D, dk, Dp, 1.0f, at->dk + first, ld);
-    put_rows(keys, D, dv, Dp, 1.0f, at->dv + first, ld);
+    put_rows(at, keys, dk, 1.0f, at->dk, first);
+    put_rows(at, keys, dv, 1.0f, at->dv, first);
 }
 #undef TILE
 

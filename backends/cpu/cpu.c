@@ -272,10 +272,7 @@ static tern_status check_desc(const tern_kernel_desc *desc)
     if (desc->tensor_count > TERN_TAPE_TENSORS || desc->tape.tensor_count > desc->tensor_count)
         return tern_error(TERN_ERROR_UNSUPPORTED, "kernel \"%s\" has %u tensors; %u are the most", desc->label,
                           desc->tensor_count, TERN_TAPE_TENSORS);
-    if (desc->kind == TERN_KERNEL_MATMUL) return tern_cpu_need_words(desc, 2);
-    if (desc->kind == TERN_KERNEL_SCATTER_ADD) return tern_cpu_need_words(desc, 1);
-    if (desc->kind != TERN_KERNEL_TAPE) return tern_cpu_need_words(desc, desc->tensor_count);
-    return TERN_OK;
+    return tern_cpu_dtypes_check(desc);
 }
 
 static tern_status cpu_kernel_create(tern_backend_device *device, const tern_kernel_desc *desc,

@@ -97,7 +97,7 @@ TERN_MUST_USE tern_status tern_cpu_scatter_create(const tern_cpu_isa *isa, const
 void tern_cpu_scatter_run(const tern_cpu_step *step, tern_cpu_pool *pool, void *shared);
 void tern_cpu_scatter_destroy(tern_cpu_scatter *scatter);
 
-/* Are all of the desc's tensors stored as one of these? For kinds that do not convert; says which is not. */
-TERN_MUST_USE tern_status tern_cpu_need_words(const tern_kernel_desc *desc, uint32_t count);
+/* dtypes.c: are the contraction's own tensors of dtypes that its kind takes? Says which is not. */
+TERN_MUST_USE tern_status tern_cpu_dtypes_check(const tern_kernel_desc *desc);
 
 #endif

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "core/kernel/tape.h"
+#include "core/tern.h"
 
 /* forms of two-operand loops: which operand is one element */
 enum { TERN_FORM_VV = 0, TERN_FORM_VS, TERN_FORM_SV, TERN_FORM_COUNT };
@@ -22,10 +23,16 @@ typedef void (*tern_cpu_loop)(uint32_t n, void *d, const void *a, const void *b,
 typedef void (*tern_cpu_philox_loop)(uint32_t n, uint32_t *d, const uint32_t *const in[4], uint32_t label,
                                      uint32_t scalars);
 
+/* n elements between memory of some dtype, `stride` elements apart, and a register vector. */
+typedef void (*tern_cpu_move)(uint32_t n, void *d, const void *s, int64_t stride);
+
 /* One (b, h) and one tile of queries (forward, dq) or keys (dkv). */
 typedef struct tern_cpu_attention {
-    const float *q, *k, *v, *dout, *lse_in, *delta;
-    float *o, *lse, *dq, *dk, *dv;
+    uint32_t dtype, bytes; /* of q, k, v, o and their gradients: f32, f16 or bf16; bytes per element */
+    const void *q, *k, *v, *dout;
+    const float *lse_in, *delta;
+    void *o, *dq, *dk, *dv;
+    float *lse;
     uint32_t B, H, Tq, Tk, D;
     uint32_t q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h;
     float scale;
@@ -41,6 +48,7 @@ typedef struct tern_cpu_isa {
     tern_cpu_loop cast[TERN_TYPE_COUNT][TERN_TYPE_COUNT]; /* [from][to]; NULL: same bits */
     tern_cpu_loop round_f16, round_bf16;                  /* ROUND to that dtype */
     tern_cpu_philox_loop philox;
+    tern_cpu_move widen[TERN_BF16 + 1], narrow[TERN_BF16 + 1]; /* by stored dtype, from and to f32 */
     float (*sum)(uint32_t n, const float *a);
     float (*maximum)(uint32_t n, const float *a);
     void (*fill)(uint32_t n, uint32_t *d, uint32_t bits);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* isa_avx2.c - the vector loops for AVX2 with FMA; empty elsewhere than on x86-64.
+/* isa_avx2.c - the vector loops for AVX2 with FMA and F16C; empty elsewhere than on x86-64.
  *
  * The target is set here and not by a build flag, so that no other file can be compiled with it by mistake. */
 #if defined(__x86_64__)
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
 #else
-#pragma GCC target("avx2,fma")
+#pragma GCC target("avx2,fma,f16c")
 #endif
 #define TERN_ISA_LEVEL 1
 #define TERN_ISA_NAME  avx2

@@ -5,7 +5,19 @@
 #define TERN_ISA_NAME  baseline
 #include "backends/cpu/isa_table.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <stdlib.h>
+
+#if defined(__x86_64__)
+/* Not every compiler's __builtin_cpu_supports knows the name. */
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
 
 const tern_cpu_isa *tern_cpu_isa_choose(void)
 {
@@ -17,7 +29,8 @@ const tern_cpu_isa *tern_cpu_isa_choose(void)
     if (level >= 2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
         return &tern_cpu_isa_avx512;
-    if (level >= 1 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &tern_cpu_isa_avx2;
+    if (level >= 1 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c())
+        return &tern_cpu_isa_avx2;
 #endif
     return &tern_cpu_isa_baseline;
 }

@@ -3,6 +3,8 @@
  */
 #include "backends/cpu/simd.h"
 
+#include "backends/cpu/convert.h"
+
 #include "backends/cpu/maths.h"
 
 #include "backends/cpu/tape_loops.h"
@@ -70,6 +72,8 @@ const tern_cpu_isa
             .round_f16 = loop_round_f16,
             .round_bf16 = loop_round_bf16,
             .philox = loop_philox,
+            .widen = {[TERN_F32] = widen_f32, [TERN_F16] = widen_f16, [TERN_BF16] = widen_bf16},
+            .narrow = {[TERN_F32] = narrow_f32, [TERN_F16] = narrow_f16, [TERN_BF16] = narrow_bf16},
             .sum = loop_sum,
             .maximum = loop_maximum,
             .fill = loop_fill,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* move.c - element moves between memory (7 stored dtypes, any stride) and register vectors (f32, i32, u32).
  *
- * Contiguous 4-byte moves are memcpy; 16-bit floats go through core/base/dtype.h, whose bits every backend must store.
- */
+ * Floats from and to f32 registers are convert.h's, one set per instruction set; here is what is left. Contiguous
+ * 4-byte moves are memcpy; 16-bit floats go through core/base/dtype.h, whose bits every backend must store. */
 #include <string.h>
 
 #include "backends/cpu/tape.h"
@@ -30,14 +30,6 @@ static void put_words(uint32_t n, void *d, const void *s, int64_t stride)
     for (uint32_t i = 0; i < n; i++) to[(int64_t)i * stride] = from[i];
 }
 
-static float from_bf16(uint16_t bits)
-{
-    uint32_t word = (uint32_t)bits << 16;
-    float value;
-    memcpy(&value, &word, sizeof value);
-    return value;
-}
-
 /* stored type S to register type R and back: `load` and `store` are expressions of x. */
 #define PAIR(name, S, R, load, store)                                                                                  \
     static void load_##name(uint32_t n, void *d, const void *s, int64_t stride)                                        \
@@ -58,8 +50,6 @@ static float from_bf16(uint16_t bits)
             to[(int64_t)i * stride] = store;                                                                           \
         }                                                                                                              \
     }
-PAIR(f16_f32, uint16_t, float, tern_f16_to_f32(x), tern_f32_to_f16(x))
-PAIR(bf16_f32, uint16_t, float, from_bf16(x), tern_f32_to_bf16(x))
 PAIR(i32_f32, int32_t, float, (float)x, (int32_t)x)
 PAIR(u32_f32, uint32_t, float, (float)x, (uint32_t)x)
 PAIR(u8_f32, uint8_t, float, (float)x, (uint8_t)x)
@@ -70,8 +60,8 @@ PAIR(f32_i32, float, int32_t, (int32_t)x, (float)x)
 PAIR(f32_u32, float, uint32_t, (uint32_t)x, (float)x)
 PAIR(f16_i32, uint16_t, int32_t, (int32_t)tern_f16_to_f32(x), tern_f32_to_f16((float)x))
 PAIR(f16_u32, uint16_t, uint32_t, (uint32_t)tern_f16_to_f32(x), tern_f32_to_f16((float)x))
-PAIR(bf16_i32, uint16_t, int32_t, (int32_t)from_bf16(x), tern_f32_to_bf16((float)x))
-PAIR(bf16_u32, uint16_t, uint32_t, (uint32_t)from_bf16(x), tern_f32_to_bf16((float)x))
+PAIR(bf16_i32, uint16_t, int32_t, (int32_t)tern_bf16_to_f32(x), tern_f32_to_bf16((float)x))
+PAIR(bf16_u32, uint16_t, uint32_t, (uint32_t)tern_bf16_to_f32(x), tern_f32_to_bf16((float)x))
 
 #define BOTH(name)                                                                                                     \
     {                                                                                                                  \
@@ -81,13 +71,13 @@ PAIR(bf16_u32, uint16_t, uint32_t, (uint32_t)from_bf16(x), tern_f32_to_bf16((flo
     {                                                                                                                  \
         move_words, put_words                                                                                          \
     }
-/* [stored][register f32, i32, u32]; i32 and u32 registers hold u8 and u16 alike. */
+/* [stored][register f32, i32, u32]; floats to f32 are the isa's. i32 and u32 registers hold u8 and u16 alike. */
 static const struct {
     tern_cpu_move load, store;
 } moves[TERN_U32 + 1][3] = {
-    [TERN_F32] = {WORDS, BOTH(f32_i32), BOTH(f32_u32)},
-    [TERN_F16] = {BOTH(f16_f32), BOTH(f16_i32), BOTH(f16_u32)},
-    [TERN_BF16] = {BOTH(bf16_f32), BOTH(bf16_i32), BOTH(bf16_u32)},
+    [TERN_F32] = {{NULL, NULL}, BOTH(f32_i32), BOTH(f32_u32)},
+    [TERN_F16] = {{NULL, NULL}, BOTH(f16_i32), BOTH(f16_u32)},
+    [TERN_BF16] = {{NULL, NULL}, BOTH(bf16_i32), BOTH(bf16_u32)},
     [TERN_I32] = {BOTH(i32_f32), WORDS, WORDS},
     [TERN_U8] = {BOTH(u8_f32), BOTH(u8_u32), BOTH(u8_u32)},
     [TERN_U16] = {BOTH(u16_f32), BOTH(u16_u32), BOTH(u16_u32)},
@@ -99,14 +89,18 @@ static int register_index(uint32_t type)
     return type == TERN_F32 ? 0 : type == TERN_I32 ? 1 : type == TERN_U32 ? 2 : -1;
 }
 
-tern_cpu_move tern_cpu_move_load(uint32_t dtype, uint32_t type)
+static bool is_float(uint32_t dtype) { return dtype >= TERN_F32 && dtype <= TERN_BF16; }
+
+tern_cpu_move tern_cpu_move_load(const tern_cpu_isa *isa, uint32_t dtype, uint32_t type)
 {
     const int r = register_index(type);
-    return dtype < TERN_F32 || dtype > TERN_U32 || r < 0 ? NULL : moves[dtype][r].load;
+    if (dtype < TERN_F32 || dtype > TERN_U32 || r < 0) return NULL;
+    return r == 0 && is_float(dtype) ? isa->widen[dtype] : moves[dtype][r].load;
 }
 
-tern_cpu_move tern_cpu_move_store(uint32_t type, uint32_t dtype)
+tern_cpu_move tern_cpu_move_store(const tern_cpu_isa *isa, uint32_t type, uint32_t dtype)
 {
     const int r = register_index(type);
-    return dtype < TERN_F32 || dtype > TERN_U32 || r < 0 ? NULL : moves[dtype][r].store;
+    if (dtype < TERN_F32 || dtype > TERN_U32 || r < 0) return NULL;
+    return r == 0 && is_float(dtype) ? isa->narrow[dtype] : moves[dtype][r].store;
 }

@@ -98,9 +98,10 @@ static bool runs_per_block(const code *c, uint32_t i)
 
 /* ------------------------------------------------------------------ accesses */
 
-static bool is_word_move(tern_cpu_move move)
+/* A move between these is a copy of words. */
+static bool is_word_move(uint32_t dtype, uint32_t type)
 {
-    return move == tern_cpu_move_load(TERN_F32, TERN_F32) || move == tern_cpu_move_store(TERN_F32, TERN_F32);
+    return tern_dtype((int32_t)dtype)->bytes == 4 && (dtype == TERN_F32) == (type == TERN_F32);
 }
 
 /* Do the lanes of a block lie one after the other, unmasked along the way? */
@@ -132,9 +133,7 @@ static bool may_bind(const code *c, uint32_t v, uint32_t store)
     if (!c->vector[v] || c->bound_to[v] != TERN_TAPE_NONE || insn[v].phase != insn[store].phase) return false;
     if (runs_per_block(c, v) != runs_per_block(c, store) || is_reduction(&insn[v])) return false;
     if (insn[v].op == TERN_TAPE_LOAD || insn[v].op == TERN_TAPE_ACC || insn[v].op == TERN_TAPE_INDEX) return false;
-    if (!is_contiguous(nest, access) ||
-        !is_word_move(tern_cpu_move_store(insn[v].type, c->tape->tensors[access->tensor].dtype)))
-        return false;
+    if (!is_contiguous(nest, access) || !is_word_move(access->dtype, insn[v].type)) return false;
     const tern_cpu_range *target = &c->ranges[access->tensor];
     for (uint32_t i = 0; i < c->tape->insn_count; i++) {
         const bool reads = insn[i].op == TERN_TAPE_LOAD, writes = !makes_value(&insn[i]);
@@ -198,12 +197,12 @@ static tern_status emit_load(code *c, uint32_t i)
     const tern_tape_insn *insn = &c->tape->insn[i];
     tern_cpu_access *access = &c->nest->access[insn->access];
     const bool gathers = insn->in[0] != TERN_TAPE_NONE && c->vector[c->same[insn->in[0]]];
-    const tern_cpu_move move = tern_cpu_move_load(access->dtype, insn->type);
+    const tern_cpu_move move = tern_cpu_move_load(c->nest->isa, access->dtype, insn->type);
     if (!move)
         return tern_error(TERN_ERROR_UNSUPPORTED, "the cpu backend cannot load %s as type %u",
                           tern_dtype((int32_t)access->dtype)->name, insn->type);
-    const bool points =
-        c->vector[i] && !gathers && is_word_move(move) && is_contiguous(c->nest, access) && !is_overwritten(c, i);
+    const bool points = c->vector[i] && !gathers && is_word_move(access->dtype, insn->type) &&
+                        is_contiguous(c->nest, access) && !is_overwritten(c, i);
     emit(c, i, !c->vector[i] ? TERN_DO_ONE : points ? TERN_DO_POINT : TERN_DO_COPY)->move = move;
     if (c->vector[i] && !points) c->nest->slot[i] = take_slot(c);
     return TERN_OK;
@@ -220,7 +219,7 @@ static tern_status emit_store(code *c, uint32_t i)
     }
     if (c->bound_to[v] == i) return TERN_OK;
     const uint32_t dtype = c->nest->access[insn->access].dtype, type = c->tape->insn[insn->in[0]].type;
-    const tern_cpu_move move = tern_cpu_move_store(type, dtype);
+    const tern_cpu_move move = tern_cpu_move_store(c->nest->isa, type, dtype);
     if (!move)
         return tern_error(TERN_ERROR_UNSUPPORTED, "the cpu backend cannot store type %u as %s", type,
                           tern_dtype((int32_t)dtype)->name);

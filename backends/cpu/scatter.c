@@ -10,13 +10,14 @@
 #include <string.h>
 
 #include "backends/cpu/cpu.h"
+#include "core/base/dtype.h"
 
 #define TILE_ROWS 4u
 #define RUN       64u
 
 struct tern_cpu_scatter {
     const tern_cpu_isa *isa;
-    uint32_t V, D, N;
+    uint32_t V, D, N, dtype, bytes; /* of dy */
     bool sorted;
     tern_cpu_nest *nest;
 };
@@ -24,27 +25,34 @@ struct tern_cpu_scatter {
 typedef struct job {
     const tern_cpu_scatter *scatter;
     const tern_cpu_range *range; /* of the epilogue */
-    const float *dy;
+    const char *dy;
     const uint32_t *order, *offsets;
 } job;
 
 static size_t round_up(size_t n) { return (n + 15) / 16 * 16; }
 
-static void sum_row(const job *j, uint32_t v, float *total, float *run)
+/* Row number at of the sorted ones as f32: in place, or widened into `wide`. */
+static const float *row_of(const job *j, uint32_t at, float *wide)
+{
+    const tern_cpu_scatter *sc = j->scatter;
+    const void *row = j->dy + (size_t)j->order[at] * sc->D * sc->bytes;
+    if (sc->dtype == TERN_F32) return row;
+    sc->isa->widen[sc->dtype](sc->D, wide, row, 1);
+    return wide;
+}
+
+/* total: the first of three rows of scratch; the sum comes into it. */
+static void sum_row(const job *j, uint32_t v, float *total)
 {
     const tern_cpu_scatter *sc = j->scatter;
     const tern_cpu_loop add = sc->isa->loop[TERN_TAPE_ADD][TERN_TYPE_F32][TERN_FORM_VV];
+    float *run = total + round_up(sc->D), *wide = run + round_up(sc->D);
     memset(total, 0, sc->D * sizeof *total);
     for (uint32_t at = j->offsets[v], end = j->offsets[v + 1]; at < end;) {
         const uint32_t stop = end - at < RUN ? end : at + RUN;
-        const float *row = j->dy + (size_t)j->order[at++] * sc->D;
-        if (at == stop) {
-            add(sc->D, total, total, row, NULL, 0);
-            continue;
-        }
-        add(sc->D, run, row, j->dy + (size_t)j->order[at++] * sc->D, NULL, 0);
-        while (at < stop) add(sc->D, run, run, j->dy + (size_t)j->order[at++] * sc->D, NULL, 0);
-        add(sc->D, total, total, run, NULL, 0);
+        const float *sum = row_of(j, at++, run);
+        for (; at < stop; at++, sum = run) add(sc->D, run, sum, row_of(j, at, wide), NULL, 0);
+        add(sc->D, total, total, sum, NULL, 0);
     }
 }
 
@@ -52,11 +60,11 @@ static void scatter_tile(void *context, uint32_t tile, void *scratch)
 {
     const job *j = context;
     const tern_cpu_scatter *sc = j->scatter;
-    float *total = scratch, *run = total + round_up(sc->D);
+    float *total = scratch;
     const uint32_t first = tile * TILE_ROWS, end = sc->V - first < TILE_ROWS ? sc->V : first + TILE_ROWS;
-    tern_cpu_lanes *s = tern_cpu_nest_begin(sc->nest, j->range, run + round_up(sc->D));
+    tern_cpu_lanes *s = tern_cpu_nest_begin(sc->nest, j->range, total + 3 * round_up(sc->D));
     for (uint32_t v = first; v < end; v++) {
-        sum_row(j, v, total, run);
+        sum_row(j, v, total);
         tern_cpu_nest_epilogue(s, 0, v, 0, sc->D, total);
     }
 }
@@ -75,13 +83,7 @@ tern_status tern_cpu_scatter_create(const tern_cpu_isa *isa, const tern_kernel_d
 {
     tern_status status = TERN_OK;
     const uint32_t fixed = desc->sorted ? 3 : 2;
-    TERN_TRY(tern_cpu_need_words(desc, 1));
-    for (uint32_t i = 1; i < fixed; i++)
-        if (desc->tensors[i].dtype != TERN_U32 && desc->tensors[i].dtype != TERN_I32)
-            return tern_error(
-                TERN_ERROR_UNSUPPORTED,
-                "scatter \"%s\" takes ids as u32 or i32, but its tensor %u has dtype %u; cast them before", desc->label,
-                i, desc->tensors[i].dtype);
+    TERN_TRY(tern_cpu_dtypes_check(desc));
     if (words[1] == 0 || words[2] == 0 || words[3] == 0)
         return tern_error(TERN_ERROR_INVALID, "scatter \"%s\" of %u rows of %u into %u: no extent may be 0",
                           desc->label, words[3], words[2], words[1]);
@@ -89,8 +91,9 @@ tern_status tern_cpu_scatter_create(const tern_cpu_isa *isa, const tern_kernel_d
     step->scatter = sc;
     if (!sc) return tern_error_memory("a scatter", sizeof *sc);
     sc->isa = isa, sc->V = words[1], sc->D = words[2], sc->N = words[3], sc->sorted = desc->sorted;
+    sc->dtype = desc->tensors[0].dtype, sc->bytes = (uint32_t)tern_dtype_bytes((int32_t)sc->dtype, 1);
     TERN_TRY(tern_cpu_nest_create(isa, &desc->tape, words, step->range + fixed, true, &sc->nest));
-    step->scratch_bytes = 2 * round_up(sc->D) * sizeof(float) + sc->nest->scratch_bytes;
+    step->scratch_bytes = 3 * round_up(sc->D) * sizeof(float) + sc->nest->scratch_bytes;
     if (!sc->sorted) step->shared_bytes = ((size_t)sc->N + sc->V + 2) * sizeof(uint32_t);
 fail:
     return status;

@@ -46,8 +46,6 @@ typedef enum tern_cpu_action {
     TERN_DO_MAX
 } tern_cpu_action;
 
-typedef void (*tern_cpu_move)(uint32_t n, void *d, const void *s, int64_t stride);
-
 typedef struct tern_cpu_insn {
     uint8_t action;
     bool vector; /* value has a lane each; else one element */
@@ -122,7 +120,7 @@ void tern_cpu_nest_epilogue(tern_cpu_lanes *s, uint32_t batch, uint32_t m, uint3
 
 /* move.c: conversions between a stored dtype and a register type, `stride` in elements on the memory's side; NULL: no
  * such pair. */
-tern_cpu_move tern_cpu_move_load(uint32_t dtype, uint32_t type);
-tern_cpu_move tern_cpu_move_store(uint32_t type, uint32_t dtype);
+tern_cpu_move tern_cpu_move_load(const tern_cpu_isa *isa, uint32_t dtype, uint32_t type);
+tern_cpu_move tern_cpu_move_store(const tern_cpu_isa *isa, uint32_t type, uint32_t dtype);
 
 #endif
