@@ -3,6 +3,7 @@
  *
  *     loss ── seed ──> node ids descending: dy = sum of contributions, rule(y, dy) ──> contributions of the inputs
  *
+ * Contributions to a 16-bit tensor are summed in f32 and rounded once; dy is then 16-bit as well.
  * A parameter's contributions stay unsummed (parts), so that the accumulator can add each where it is made; those of
  * inner nodes are summed by ADD in the order in which they arrived, which is fixed by the graph.
  * Invariant: no node is built for a tensor that leads to nothing wanted, and the forward part of the graph is not
@@ -63,11 +64,30 @@ void tern_backprop_give(tern_backprop *walk, const tern_tensor *y, int32_t i, te
         add_part(walk, y->in[i]->id, dx);
 }
 
+/* In f32, whatever the parts are. */
 static tern_tensor *sum_parts(tern_tensor *const *parts, uint32_t count)
 {
-    tern_tensor *sum = parts[0];
-    for (uint32_t i = 1; i < count; i++) sum = tern_add(sum, parts[i]);
+    tern_tensor *sum = tern_widen(parts[0]);
+    for (uint32_t i = 1; i < count; i++) sum = tern_add(sum, tern_widen(parts[i]));
     return sum;
+}
+
+/* Whether y's gradient stays f32 although y has 16 bits: a view's is its base's, which is rounded there; and a cast
+ * parameter's is the parameter's, so that it goes unrounded into the f32 accumulator. */
+static bool keeps_wide_gradient(const tern_tensor *y)
+{
+    if (tern_ops[y->op].kind == TERN_KIND_VIEW && y->op != TERN_OP_SECOND) return true;
+    if (!tern_is_narrowing(y)) return false;
+    const tern_tensor *base = y->in[0];
+    while (tern_ops[base->op].kind == TERN_KIND_VIEW) base = base->in[0];
+    return base->op == TERN_OP_PARAMETER;
+}
+
+/* The whole gradient of y: its parts' sum, rounded once to y's dtype. */
+static tern_tensor *total(const tern_tensor *y, tern_tensor *const *parts, uint32_t count)
+{
+    tern_tensor *sum = sum_parts(parts, count);
+    return keeps_wide_gradient(y) ? sum : tern_narrow(sum, y->dtype);
 }
 
 /* Marks all that lies between the loss and the targets. Ops that pass nothing on (ops.def: 0) and integers end a path;
@@ -101,7 +121,7 @@ static void visit(tern_backprop *walk, tern_tensor *y)
                         tern_ops[y->op].name, y->label, tern_describe(below).text);
         return;
     }
-    tern_tensor *dy = sum_parts(a->parts, a->count);
+    tern_tensor *dy = total(y, a->parts, a->count);
     if (a->target) {
         a->parts[0] = dy;
         a->count = 1;
@@ -212,7 +232,7 @@ tern_status tern_backward_to(tern_graph *graph, tern_tensor *loss, tern_tensor *
     graph->pass = TERN_PASS_BACKWARD;
     for (int32_t i = 0; i < count; i++) {
         const adjoint *a = wrt[i]->id < walk.count ? &walk.adjoints[wrt[i]->id] : NULL;
-        if (a && a->count) out_gradients[i] = sum_parts(a->parts, a->count);
+        if (a && a->count) out_gradients[i] = total(wrt[i], a->parts, a->count);
     }
     graph->pass = pass;
     status = tern_graph_status(graph);

@@ -9,7 +9,7 @@ typedef struct tern_backprop tern_backprop;
 
 /* Does input i of y lead to something whose gradient was asked for? A rule builds nothing for those that do not. */
 bool tern_backprop_wants(const tern_backprop *walk, const tern_tensor *y, int32_t i);
-/* One contribution to the gradient of input i of y; it has that input's shape. */
+/* One contribution to the gradient of input i of y; it has that input's shape, and is f32 or has that input's dtype. */
 void tern_backprop_give(tern_backprop *walk, const tern_tensor *y, int32_t i, tern_tensor *dx);
 
 /* Appends what y passes on to its inputs, given dy, and gives it to them. */

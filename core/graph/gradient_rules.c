@@ -49,7 +49,8 @@ RULE(erf) { GIVE(0, tern_mul(dy, tern_scale(tern_exp(tern_neg(tern_mul(A, A))), 
 
 RULE(sin) { GIVE(0, tern_mul(dy, tern_cos(A))); }
 RULE(cos) { GIVE(0, tern_neg(tern_mul(dy, tern_sin(A)))); }
-RULE(cast) { GIVE(0, tern_cast(dy, A->dtype)); }
+/* Between floats, where only the result's rounding would stand between the two: dy as f32. */
+RULE(cast) { GIVE(0, tern_widen(dy)); }
 
 /* ------------------------------------------------------------ two and three */
 
@@ -160,27 +161,28 @@ static tern_tensor *product_for(const tern_tensor *operand, tern_tensor *left, t
     return tern_matmul_3d(tern_transpose(left, 1, 2), right);
 }
 
-/* da = dy b^T, db = a^T dy */
+/* da = dy b^T, db = a^T dy; dy is stored as what it is multiplied with. */
 RULE(matmul)
 {
-    if (WANTS(0)) GIVE(0, product_for(A, tern_transpose(dy, 1, 2), tern_transpose(B, 1, 2)));
-    if (WANTS(1)) GIVE(1, product_for(B, A, dy));
+    tern_tensor *for_a = tern_narrow(dy, B->dtype);
+    if (WANTS(0)) GIVE(0, product_for(A, tern_transpose(for_a, 1, 2), tern_transpose(B, 1, 2)));
+    if (WANTS(1)) GIVE(1, product_for(B, A, A->dtype == B->dtype ? for_a : tern_narrow(dy, A->dtype)));
 }
 
 /* P = exp(S - lse), dV = P^T dO, dS = P o (dO V^T - delta), dQ = scale dS K, dK = scale dS^T Q, delta = rowsum(dO o O).
  * Source: Dao, "FlashAttention-2", 2023, algorithm 2. */
 RULE(attention)
 {
-    tern_tensor *delta = tern_reshape(tern_sum(tern_mul(dy, y), 3), 3, y->shape);
+    tern_tensor *delta = tern_reshape(tern_sum(tern_mul(tern_widen(dy), tern_widen(y)), 3), 3, y->shape);
     tern_tensor *in[6] = {A, B, y->in[2], dy, tern_second(y), delta};
     tern_graph *graph = y->graph;
     if (WANTS(0)) {
-        tern_tensor *dq = tern_graph_node(graph, TERN_OP_ATTENTION_DQ, TERN_F32, 4, A->shape, 6, in, NULL);
+        tern_tensor *dq = tern_graph_node(graph, TERN_OP_ATTENTION_DQ, y->dtype, 4, A->shape, 6, in, NULL);
         if (dq != graph->inert) dq->at.attention = y->at.attention;
         GIVE(0, dq);
     }
     if (WANTS(1) || WANTS(2)) {
-        tern_tensor *dk = tern_graph_node(graph, TERN_OP_ATTENTION_DKV, TERN_F32, 4, B->shape, 6, in, NULL);
+        tern_tensor *dk = tern_graph_node(graph, TERN_OP_ATTENTION_DKV, y->dtype, 4, B->shape, 6, in, NULL);
         if (dk != graph->inert) dk->at.attention = y->at.attention;
         if (WANTS(1)) GIVE(1, dk);
         if (WANTS(2)) GIVE(2, tern_second(dk));

@@ -52,6 +52,7 @@ static void store_kept(tern_fuser *fuser, const tern_tensor *x)
 {
     for (int32_t k = 0; k < x->in_count; k++) {
         const tern_tensor *input = tern_same_elements(x->in[k]);
+        while (tern_is_widening(input)) input = tern_same_elements(input->in[0]); /* the 16-bit value is what is kept */
         if (input->pass != x->pass && tern_ops[input->op].kind != TERN_KIND_LEAF) fuser->stored[input->id] = true;
     }
 }

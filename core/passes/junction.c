@@ -77,9 +77,10 @@ static bool is_heavy(const analysis *a, const tern_tensor *x)
     return false;
 }
 
+/* The value itself: a widening is only another way to read what has 16 bits. */
 static const tern_tensor *behind_views(const tern_tensor *x)
 {
-    while (tern_ops[x->op].kind == TERN_KIND_VIEW && x->op != TERN_OP_SECOND) x = x->in[0];
+    while ((tern_ops[x->op].kind == TERN_KIND_VIEW && x->op != TERN_OP_SECOND) || tern_is_widening(x)) x = x->in[0];
     return x;
 }
 

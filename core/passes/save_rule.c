@@ -48,6 +48,7 @@ static bool absorbs(const tern_tensor *y, int32_t i)
     case TERN_OP_MUL: return y->in[0] != y->in[1] && !y->in[1 - i]->needs_gradient;
     case TERN_OP_DIV: return i == 0 && !y->in[1]->needs_gradient;
     case TERN_OP_WHERE: return i > 0;
+    case TERN_OP_CAST: return tern_is_narrowing(y); /* what is kept is half as large; a widening would keep it twice */
     default: return false;
     }
 }

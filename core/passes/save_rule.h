@@ -19,9 +19,9 @@
  *   ASSIGN             a new version must not be written twice
  *   named outputs      they stay in memory anyway
  *   junctions          elementwise values that the forward pass stores anyway (junction.h)
- *   absorbing sums     an ADD, SUB, NEG, WHERE, or MUL or DIV by something without gradient, that is the only reader of
- * a contraction (or of such a node). No gradient reads what it absorbed, so keeping its result instead costs nothing: a
- * matmul's epilogue (bias, dropout, residual) writes the one tensor that is kept.
+ *   absorbing sums     an ADD, SUB, NEG, WHERE, MUL or DIV by something without gradient, or a cast to 16 bits, that is
+ * the only reader of a contraction (or of such a node). No gradient reads what it absorbed, so keeping its result
+ * instead costs nothing: a matmul's epilogue (bias, dropout, residual, rounding) writes the one tensor that is kept.
  *
  * Everything else is cloned from kept nodes, just before its first reader, at most once. Clones have the op, attributes
  * and label of the original, so RANDOM gives the same bits. `in` is unchanged; the caller destroys *out_graph. */
