@@ -30,13 +30,13 @@ static void end_window(toy_run *run, double factor, double **out_g, size_t *out_
     const tern_store_layout *layout = run->setup->layout;
     tern_store *store = tern_stepper_store(run->stepper);
     const float n = 3.5f;
-    double *g = calloc((size_t)(layout->segments[0].bytes + layout->segments[1].bytes) / 4, sizeof *g), square = 0;
+    double *g = calloc((size_t)(layout->segments[0].elements + layout->segments[1].elements), sizeof *g), square = 0;
     size_t count = 0;
     assert_non_null(g);
     for (int pass = 0; pass < 2; pass++) {
         count = 0;
         for (uint32_t s = 0; s < 2; s++) {
-            const size_t elements = (size_t)layout->segments[s].bytes / 4;
+            const size_t elements = (size_t)layout->segments[s].elements;
             float *acc = calloc(elements, sizeof *acc);
             char name[32];
             assert_non_null(acc);
@@ -54,7 +54,7 @@ static void end_window(toy_run *run, double factor, double **out_g, size_t *out_
     TEST_OK(tern_store_write(store, TERN_STATE_N, &n, sizeof n));
     TEST_OK(tern_stepper_update(run->stepper, 1e-3, report));
     TEST_OK(tern_stepper_finish(run->stepper, report));
-    *out_count = (size_t)(layout->segments[0].bytes + layout->segments[1].bytes) / 4;
+    *out_count = (size_t)(layout->segments[0].elements + layout->segments[1].elements);
     *out_g = g;
 }
 

@@ -10,9 +10,9 @@
 #include "core/passes/accumulate.h"
 #include "core/passes/save_rule.h"
 #include "core/reference/reference.h"
+#include "core/train/optimizer_build.h"
 #include "core/train/sample.h"
 #include "core/train/schedule.h"
-#include "core/train/store.h"
 #include "core/train/update.h"
 
 static const tern_device_info roomy = {
@@ -119,24 +119,25 @@ typedef struct fixture {
     tern_graph *leaves, *graph;
     tern_store_layout *layout;
     tern_reference *reference;
-    tern_optimizer adamw;
+    tern_store_options store;
     tern_update_options options;
 } fixture;
 
 static void start(fixture *f, double clip)
 {
     memset(f, 0, sizeof *f);
-    f->adamw = (tern_optimizer){.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .weight_decay = 0.1};
+    f->store = (tern_store_options){.training = true,
+                                    .optimizer = {.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .weight_decay = 0.1}};
     f->options = (tern_update_options){.clip = clip};
     f->leaves = leaf_graph();
-    TEST_OK(tern_store_layout_create(f->leaves, &roomy, 0, true, &f->layout));
+    TEST_OK(tern_store_layout_create(f->leaves, &roomy, &f->store, &f->layout));
     TEST_OK(tern_graph_create(&f->graph));
-    TEST_OK(tern_update_build(f->graph, f->layout, &f->adamw, &f->options));
+    TEST_OK(tern_update_build(f->graph, f->layout, &f->options));
     TEST_OK(tern_reference_create(f->graph, &f->reference));
-    const uint32_t rows = tern_optimizer_table_rows(&f->adamw);
+    const uint32_t rows = tern_optimizer_table_rows(&f->store.optimizer);
     float *table = malloc(rows * 2 * sizeof *table);
     assert_non_null(table);
-    tern_optimizer_table_fill(&f->adamw, rows, table);
+    tern_optimizer_table_fill(&f->store.optimizer, rows, table);
     double *to = tern_reference_data(f->reference, tern_graph_find(f->graph, TERN_OP_STATE, TERN_STATE_TABLE));
     for (uint32_t i = 0; i < rows * 2; i++) to[i] = (double)table[i];
     free(table);
@@ -179,7 +180,7 @@ static void set_lr(fixture *f, float lr)
         bits;
 }
 
-static size_t elements(const fixture *f, uint32_t segment) { return (size_t)f->layout->segments[segment].bytes / 4; }
+static size_t elements(const fixture *f, uint32_t segment) { return (size_t)f->layout->segments[segment].elements; }
 
 /* Gradient sums of one window: n times a smooth pseudo-random gradient, in segments 0 (decay) and 1 (plain). */
 static void fill_window(fixture *f, double n, int step)
@@ -194,13 +195,13 @@ static void fill_window(fixture *f, double n, int step)
 }
 
 /* One AdamW step in double, as the literature writes it. */
-static double plain_adamw(const fixture *f, int group, double *w, double *m, double *v, double g, double lr, int t)
+static double plain_adamw(const fixture *f, bool decays, double *w, double *m, double *v, double g, double lr, int t)
 {
-    const tern_optimizer *o = &f->adamw;
+    const tern_optimizer *o = &f->store.optimizer;
     *m = o->beta1 * *m + (1 - o->beta1) * g;
     *v = o->beta2 * *v + (1 - o->beta2) * g * g;
     const double m_hat = *m / (1 - pow(o->beta1, t)), v_hat = *v / (1 - pow(o->beta2, t));
-    return *w - lr * (m_hat / (sqrt(v_hat) + o->epsilon) + (group == TERN_GROUP_DECAY ? o->weight_decay * *w : 0));
+    return *w - lr * (m_hat / (sqrt(v_hat) + o->epsilon) + (decays ? o->weight_decay * *w : 0));
 }
 
 static void check_steps(double clip)
@@ -228,7 +229,7 @@ static void check_steps(double clip)
         for (uint32_t s = 0; s < 2; s++) {
             const double *acc = leaf(&f, s == 0 ? "slab.acc.0" : "slab.acc.1");
             for (size_t i = 0; i < elements(&f, s); i++)
-                w[s][i] = plain_adamw(&f, (int)s, &w[s][i], &m[s][i], &v[s][i], acc[i] / n * factor, lr, step + 1);
+                w[s][i] = plain_adamw(&f, s == 0, &w[s][i], &m[s][i], &v[s][i], acc[i] / n * factor, lr, step + 1);
         }
         set_lr(&f, 0.01f);
         TEST_OK(tern_reference_run(f.reference));
@@ -314,11 +315,10 @@ static void test_frozen_and_no_parameters(void **state)
     tern_graph *graph = NULL;
     tern_store_layout *empty = NULL;
     TEST_OK(tern_graph_create(&graph));
-    TEST_OK(tern_store_layout_create(graph, &roomy, 0, true, &empty));
-    TEST_ERROR(tern_update_build(graph, empty, &f.adamw, &f.options), TERN_ERROR_INVALID, "nothing to update");
-    tern_optimizer bad = f.adamw;
-    bad.beta2 = 1;
-    TEST_ERROR(tern_update_build(graph, f.layout, &bad, &f.options), TERN_ERROR_INVALID, "beta2 is 1");
+    TEST_OK(tern_store_layout_create(graph, &roomy, &f.store, &empty));
+    TEST_ERROR(tern_update_build(graph, empty, &f.options), TERN_ERROR_INVALID, "nothing to update");
+    tern_update_options bad = {.clip = -1};
+    TEST_ERROR(tern_update_build(graph, f.layout, &bad), TERN_ERROR_INVALID, "clip is -1");
     tern_store_layout_destroy(empty);
     tern_graph_destroy(graph);
     stop(&f);

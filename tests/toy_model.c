@@ -83,7 +83,7 @@ double *toy_gradients(toy_run *run, size_t *out_count)
         char name[160];
         uint64_t bytes;
         const bool is_sum = i >= layout->parameter_count;
-        if (!is_sum && layout->segments[layout->parameters[i].segment].group == TERN_GROUP_FROZEN) continue;
+        if (!is_sum && !layout->segments[layout->parameters[i].segment].trainable) continue;
         snprintf(name, sizeof name, "%s%s", is_sum ? "" : "acc.",
                  is_sum ? sums[i - layout->parameter_count] : layout->parameters[i].name);
         float *values = toy_read(run, name, &bytes);

@@ -6,7 +6,7 @@
 
 #include "core/cli/plan.h"
 
-#define ROW_COUNT 8
+#define ROW_COUNT 9
 
 typedef struct row {
     const char *name, *key;
@@ -17,10 +17,15 @@ static void memory_rows(const tern_cli_estimate *plan, row rows[ROW_COUNT])
 {
     const tern_setup_memory *m = &plan->memory;
     const row filled[ROW_COUNT] = {
-        {"weights", "weights", m->weights},           {"gradients", "gradients", m->gradients},
-        {"moments", "moments", m->moments},           {"states", "states", m->states},
-        {"arena (below)", "arena", m->arena},         {"upload slots", "upload", m->upload},
-        {"read-back slots", "readback", m->readback}, {"total", "total", m->total},
+        {"weights", "weights", m->weights},
+        {"16-bit weights", "low", m->low},
+        {"gradients", "gradients", m->gradients},
+        {"moments", "moments", m->moments},
+        {"states", "states", m->states},
+        {"arena (below)", "arena", m->arena},
+        {"upload slots", "upload", m->upload},
+        {"read-back slots", "readback", m->readback},
+        {"total", "total", m->total},
     };
     memcpy(rows, filled, sizeof filled);
 }

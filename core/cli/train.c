@@ -92,7 +92,7 @@ static tern_status start(const tern_train_flags *c, train_run *run)
     TERN_TRY(create_trainer(c, run));
     tern_text_trainer_watch(run->trainer, &tern_stop_signal);
     tern_text_trainer_info(run->trainer, &info);
-    if (c->out) TERN_TRY(tern_run_prepare(c->out, info.memory.weights + SMALL_FILES_BYTES, &run->lock));
+    if (c->out) TERN_TRY(tern_run_prepare(c->out, info.parameters * sizeof(float) + SMALL_FILES_BYTES, &run->lock));
     run->progress = (tern_progress){.out = c->out,
                                     .json = c->json,
                                     .steps = (uint64_t)c->steps,

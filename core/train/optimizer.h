@@ -1,63 +1,69 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* optimizer.h - what turns gradients into new weights: a kind, its numbers, and the tape each kind is.
+/* optimizer.h - the kinds of optimizers and their numbers, as a user chooses them.
  *
- *     divisor, clip, ok, t ──> scalars (one small state) ──> per segment: weights, moments := ok ? new : old;  acc := 0
+ *     kind        m    v    decay            file                  extra
+ *     adamw       m    v    decoupled        optimizer_adam.c
+ *     adam        m    v    in the gradient  optimizer_adam.c
+ *     sgd         m         in the gradient  optimizer_sgd.c       no m without momentum
+ *     lion        m         decoupled        optimizer_lion.c
+ *     adafactor        (v)  decoupled        optimizer_adafactor.c matrices: a row and a column instead of v
+ *     muon        m         decoupled        optimizer_muon.c      hidden matrices only; the rest is AdamW's
  *
- * A kind is a row of the table in optimizer.c: its name, the slabs it needs and the function that appends its graph for
- * one segment; there is one file per family, with formulas and sources at its head. In all of them
+ * A kind is a row of the table in optimizer.c: name, moments, and the function that appends its graph for one segment
+ * (optimizer_build.h); formulas and sources stand at the head of the family's file. In all of them
  *
- *     g = clamp(acc / (S n)) * c   the mean gradient, clipped          lr    from the control block
+ *     g = clamp(acc / (S n)) * c   the mean gradient, clipped          lr    from the control block, times the group's
  *     Bi(t) = 1 / (1 - bi^t)       from a table made in double         t     good steps, this one included
  *
- * What it is not: it decides nothing (update.h), knows no parameter (only segments) and draws no learning rate.
- * Invariant: where ok is 0, weights and moments keep their bits; all arithmetic is f32. */
+ * What it is not: it decides nothing (update.h) and draws no learning rate (schedule.h). */
 #ifndef TERN_TRAIN_OPTIMIZER_H
 #define TERN_TRAIN_OPTIMIZER_H
 
-#include "core/train/store.h"
+#include "core/base/status.h"
 
-typedef enum tern_optimizer_kind { TERN_OPTIMIZER_ADAMW = 0, TERN_OPTIMIZER_COUNT } tern_optimizer_kind;
+typedef enum tern_optimizer_kind {
+    TERN_OPTIMIZER_ADAMW = 0,
+    TERN_OPTIMIZER_ADAM,
+    TERN_OPTIMIZER_SGD,
+    TERN_OPTIMIZER_LION,
+    TERN_OPTIMIZER_COUNT
+} tern_optimizer_kind;
 
 typedef struct tern_optimizer {
-    tern_optimizer_kind kind;
-    double beta1, beta2, epsilon, weight_decay;
+    int32_t kind;        /* tern_optimizer_kind */
+    double beta1, beta2; /* adam, adamw, lion, and muon's AdamW; in [0, 1) */
+    double epsilon;      /* adam, adamw, and muon's AdamW; in (0, 1] */
+    double weight_decay; /* of the groups that decay; in [0, 1e6] */
+    double momentum;     /* sgd, muon; in [0, 1) */
+    bool nesterov;       /* sgd, muon */
+    bool eight_bit;      /* moments as one byte each (optimizer_codes.c); adafactor has none to shrink */
+    bool round_nearest;  /* 16-bit weights without masters: to nearest instead of stochastic rounding */
 } tern_optimizer;
 
-/* States: the bias table (rows, 2) and the scalars (TERN_SCALAR_COUNT), f32. */
-#define TERN_STATE_TABLE   "step.table"
-#define TERN_STATE_SCALARS "step.scalars"
+enum { TERN_MOMENT_M = 1, TERN_MOMENT_V = 2 };
+struct tern_segment_build;
 
-enum { /* what the optimizer's kernels read, f32 */
-       TERN_SCALAR_DIVISOR = 0,
-       TERN_SCALAR_CLIP,
-       TERN_SCALAR_LR,
-       TERN_SCALAR_BIAS1,
-       TERN_SCALAR_BIAS2,
-       TERN_SCALAR_OK,
-       TERN_SCALAR_COUNT
-};
+typedef struct tern_optimizer_info {
+    const char *name;
+    uint32_t moments;   /* of a vector's segment; TERN_MOMENT_* */
+    bool epsilon;       /* uses epsilon */
+    bool per_parameter; /* each parameter is a segment of its own */
+    void (*build)(const struct tern_segment_build *segment);
+} tern_optimizer_info;
+extern const tern_optimizer_info tern_optimizers[TERN_OPTIMIZER_COUNT];
 
-/* What the update decided, each of shape (1). */
-typedef struct tern_optimizer_inputs {
-    tern_tensor *divisor; /* f32: S n */
-    tern_tensor *clip;    /* f32: factor on the gradient */
-    tern_tensor *ok;      /* u32: 1 when this window changes anything */
-    tern_tensor *t;       /* u32: good steps before this one */
-    double clip_value;    /* each element of acc / divisor is clamped to it before `clip` acts; 0: it is not */
-} tern_optimizer_inputs;
-
-/* "adamw" ...; NULL: no such kind. */
-const char *tern_optimizer_name(int32_t kind);
-/* betas in [0, 1), epsilon in (0, 1], weight_decay >= 0, each finite. */
+/* The kind's customary numbers (the table in optimizer.c); nothing narrow. */
+void tern_optimizer_init(tern_optimizer *out_optimizer, tern_optimizer_kind kind);
+/* "adamw" and so on; TERN_ERROR_INVALID listing the names. */
+TERN_MUST_USE tern_status tern_optimizer_parse(const char *name, tern_optimizer_kind *out_kind);
+/* Numbers that the kind uses must lie in the ranges above, each finite. */
 TERN_MUST_USE tern_status tern_optimizer_check(const tern_optimizer *optimizer);
+/* Moments of a segment: TERN_MOMENT_* bits. matrix: it is one parameter of rank >= 2 (per_parameter kinds). */
+uint32_t tern_optimizer_moments(const tern_optimizer *optimizer, int32_t kind, bool matrix);
 
 /* Rows that the bias table needs until all further ones round to 1 in f32. At most 2^20. */
 uint32_t tern_optimizer_table_rows(const tern_optimizer *optimizer);
 /* Fills rows x 2 floats: row t - 1 holds B1(t), B2(t), from double. */
 void tern_optimizer_table_fill(const tern_optimizer *optimizer, uint32_t rows, float *out);
-
-/* Appends the scalars and the assigns of every trainable segment to the graph. Errors are the graph's. */
-void tern_optimizer_append(tern_graph *graph, const tern_store_layout *layout, const tern_optimizer *optimizer,
-                           const tern_optimizer_inputs *inputs);
 
 #endif

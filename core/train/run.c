@@ -221,6 +221,7 @@ static bool add_memory(cJSON *json, const tern_setup_memory *m)
 {
     cJSON *item = cJSON_AddObjectToObject(json, "memory");
     return item && cJSON_AddNumberToObject(item, "weights", (double)m->weights) &&
+           cJSON_AddNumberToObject(item, "low", (double)m->low) &&
            cJSON_AddNumberToObject(item, "gradients", (double)m->gradients) &&
            cJSON_AddNumberToObject(item, "moments", (double)m->moments) &&
            cJSON_AddNumberToObject(item, "states", (double)m->states) &&

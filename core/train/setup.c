@@ -35,6 +35,19 @@ fail:
     return status;
 }
 
+static tern_status create_layout(tern_setup *setup, const tern_graph *graph)
+{
+    const tern_setup_options *o = &setup->options;
+    const tern_store_options options = {.segment_bytes = o->segment_bytes,
+                                        .training = true,
+                                        .low = o->low,
+                                        .no_masters = o->no_masters,
+                                        .optimizer = o->optimizer,
+                                        .groups = o->groups,
+                                        .group_count = o->group_count};
+    return tern_store_layout_create(graph, &setup->device->info, &options, &setup->layout);
+}
+
 /* The model's loss graph for one micro-batch; training: dropout acts. */
 static tern_status build_model(const tern_setup *setup, bool training, tern_graph **out_graph)
 {
@@ -57,10 +70,11 @@ static tern_status build_micro(tern_setup *setup)
     tern_graph *model = NULL, *graph = NULL;
     tern_program *program = &setup->programs[TERN_PROGRAM_MICRO];
     TERN_TRY(build_model(setup, true, &model));
+    TERN_TRY(tern_groups_apply(setup->options.groups, setup->options.group_count, model));
     TERN_TRY(tern_pass_state_shadow(model, &graph));
     TERN_TRY(tern_pass_accumulate(graph));
     TERN_TRY(tern_pass_save_rule(graph, &program->graph));
-    TERN_TRY(tern_store_layout_create(graph, &setup->device->info, setup->options.segment_bytes, true, &setup->layout));
+    TERN_TRY(create_layout(setup, graph));
     TERN_TRY(tern_store_layout_add(setup->layout, program->graph));
     TERN_TRY(compile(setup, program));
 fail:
@@ -74,7 +88,7 @@ static tern_status build_update(tern_setup *setup)
     tern_status status;
     tern_program *program = &setup->programs[TERN_PROGRAM_UPDATE];
     TERN_TRY(tern_graph_create(&program->graph));
-    TERN_TRY(tern_update_build(program->graph, setup->layout, &setup->options.optimizer, &setup->options.update));
+    TERN_TRY(tern_update_build(program->graph, setup->layout, &setup->options.update));
     TERN_TRY(tern_store_layout_add(setup->layout, program->graph));
     TERN_TRY(compile(setup, program));
 fail:
@@ -112,6 +126,8 @@ tern_status tern_setup_create(tern_device *device, const tern_setup_options *opt
     TERN_TRY(build_micro(setup));
     TERN_TRY(build_update(setup));
     if (options->evaluate) TERN_TRY(build_eval(setup));
+    setup->options.groups = NULL; /* the caller's */
+    setup->options.group_count = 0;
     *out_setup = setup;
     return TERN_OK;
 fail:
@@ -165,8 +181,9 @@ void tern_setup_measure(const tern_setup *setup, tern_setup_memory *out_memory)
     tern_setup_memory m = {0};
     m.weights = tern_store_layout_bytes(setup->layout, TERN_SLAB_WEIGHT);
     m.gradients = tern_store_layout_bytes(setup->layout, TERN_SLAB_ACC);
-    m.moments =
-        tern_store_layout_bytes(setup->layout, TERN_SLAB_M) + tern_store_layout_bytes(setup->layout, TERN_SLAB_V);
+    m.low = tern_store_layout_bytes(setup->layout, TERN_SLAB_LOW);
+    for (int slab = TERN_SLAB_M; slab <= TERN_SLAB_V_SCALE; slab++)
+        m.moments += tern_store_layout_bytes(setup->layout, (tern_store_slab)slab);
     m.states = setup->layout->state_bytes;
     m.arena = arena_bytes(setup);
     for (int i = 0; i < TERN_PROGRAM_COUNT; i++) {
@@ -174,7 +191,7 @@ void tern_setup_measure(const tern_setup *setup, tern_setup_memory *out_memory)
         m.upload += TERN_SLOTS * setup->programs[i].plan->upload_bytes;
         m.readback += TERN_SLOTS * readback_bytes(&setup->programs[i]);
     }
-    m.total = m.weights + m.gradients + m.moments + m.states + m.arena + m.upload + m.readback;
+    m.total = m.weights + m.low + m.gradients + m.moments + m.states + m.arena + m.upload + m.readback;
     m.budget = setup->device->info.memory_free_bytes;
     *out_memory = m;
 }

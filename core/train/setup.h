@@ -25,6 +25,10 @@ typedef struct tern_setup_options {
     uint32_t batch; /* examples per micro-batch */
     tern_optimizer optimizer;
     tern_update_options update;
+    const tern_parameter_group *groups; /* by name, the first match wins; read while the setup is created */
+    uint32_t group_count;
+    int32_t low;            /* TERN_F16 or TERN_BF16: 16-bit weights beside the masters; 0: none */
+    bool no_masters;        /* with `low`: the 16-bit weights are all there is */
     uint64_t segment_bytes; /* of the store; 0: default */
     bool evaluate;          /* with the eval program */
     bool no_fuse;           /* one kernel per op, for finding a fuser's fault */
@@ -57,10 +61,11 @@ typedef struct tern_setup {
 } tern_setup;
 
 typedef struct tern_setup_memory {
-    uint64_t weights, gradients, moments, states; /* the store's */
-    uint64_t arena;                               /* the largest of the programs', block by block */
-    uint64_t upload, readback;                    /* both slots of all programs */
-    uint64_t total, budget;                       /* budget: free device memory now */
+    uint64_t weights, low;               /* f32 masters, 16-bit weights */
+    uint64_t gradients, moments, states; /* moments with their scales; all five are the store's */
+    uint64_t arena;                      /* the largest of the programs', block by block */
+    uint64_t upload, readback;           /* both slots of all programs */
+    uint64_t total, budget;              /* budget: free device memory now */
 } tern_setup_memory;
 
 /* The device must outlive it; the model is called before it returns only. Errors of the model's graph come back as they

@@ -7,6 +7,7 @@
 
 #include "core/base/philox.h"
 #include "core/passes/accumulate.h"
+#include "core/train/optimizer_build.h"
 
 #define WAIT_SECONDS 600.0 /* without progress: the slowest software device needs minutes for a large program */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store.c - the layout's buffers on a device, found by leaf name. */
+/* store.c - the layout's buffers on a device, found by leaf name; the two forms of a weight. */
 #include "core/train/store.h"
 
 #include <stdio.h>
@@ -11,33 +11,103 @@ struct tern_store {
     const tern_store_layout *layout;
     tern_backend_buffer **slabs[TERN_SLAB_COUNT]; /* per segment; NULL where a slab does not exist */
     tern_backend_buffer *states;                  /* NULL without states */
+    uint64_t bytes;
 };
 
-static bool has_slab(const tern_store_layout *layout, uint32_t segment, int slab)
+static uint64_t slab_bytes(const tern_store *store, uint32_t segment, tern_store_slab slab)
 {
-    return slab == TERN_SLAB_WEIGHT || (layout->training && layout->segments[segment].group != TERN_GROUP_FROZEN);
+    const uint64_t count = tern_store_layout_count(store->layout, segment, slab);
+    return count == 0 ? 0 : tern_dtype_bytes(tern_store_layout_dtype(store->layout, slab), count);
+}
+
+static tern_status make_buffer(tern_store *store, uint64_t bytes, tern_backend_buffer **out_buffer)
+{
+    if (bytes == 0) return TERN_OK;
+    const tern_status status =
+        store->device->backend->buffer_create(store->device->handle, bytes, TERN_BUFFER_DEVICE, out_buffer);
+    if (status >= 0) store->bytes += bytes;
+    return status;
 }
 
 static tern_status make_buffers(tern_store *store)
 {
     tern_status status = TERN_OK;
     const tern_store_layout *layout = store->layout;
-    const tern_backend *backend = store->device->backend;
     for (int slab = 0; slab < TERN_SLAB_COUNT; slab++) {
         store->slabs[slab] = calloc(layout->segment_count + 1, sizeof *store->slabs[slab]);
         if (!store->slabs[slab])
             return tern_error_memory("the store", layout->segment_count * sizeof *store->slabs[slab]);
         for (uint32_t i = 0; i < layout->segment_count; i++)
-            if (has_slab(layout, i, slab))
-                TERN_TRY(backend->buffer_create(store->device->handle, layout->segments[i].bytes, TERN_BUFFER_DEVICE,
-                                                &store->slabs[slab][i]));
+            TERN_TRY(make_buffer(store, slab_bytes(store, i, (tern_store_slab)slab), &store->slabs[slab][i]));
     }
-    if (layout->state_bytes > 0)
-        TERN_TRY(
-            backend->buffer_create(store->device->handle, layout->state_bytes, TERN_BUFFER_DEVICE, &store->states));
+    TERN_TRY(make_buffer(store, layout->state_bytes, &store->states));
 fail:
     return status;
 }
+
+/* ------------------------------------------------------- two forms of a weight */
+
+static bool find_leaf(const tern_store *store, tern_store_slab slab, uint32_t parameter, tern_binding *out)
+{
+    const tern_store_parameter *p = &store->layout->parameters[parameter];
+    if (!store->slabs[slab][p->segment]) return false;
+    const int32_t dtype = tern_store_layout_dtype(store->layout, slab);
+    const bool scale = slab == TERN_SLAB_M_SCALE || slab == TERN_SLAB_V_SCALE;
+    const uint64_t per = scale ? TERN_STORE_BLOCK : 1;
+    *out = (tern_binding){NULL, store->slabs[slab][p->segment], tern_dtype_bytes(dtype, p->first / per),
+                          tern_dtype_bytes(dtype, (p->count + per - 1) / per)};
+    return true;
+}
+
+static void narrow(int32_t dtype, const float *values, uint64_t count, uint16_t *out)
+{
+    for (uint64_t i = 0; i < count; i++)
+        out[i] = dtype == TERN_F16 ? tern_f32_to_f16(values[i]) : tern_f32_to_bf16(values[i]);
+}
+
+static void widen(int32_t dtype, const uint16_t *bits, uint64_t count, float *out)
+{
+    for (uint64_t i = 0; i < count; i++)
+        out[i] = dtype == TERN_F16 ? tern_f16_to_f32(bits[i]) : tern_bf16_to_f32(bits[i]);
+}
+
+static tern_status write_parameter(tern_store *store, uint32_t parameter, const float *values)
+{
+    tern_status status = TERN_OK;
+    tern_binding at;
+    uint16_t *bits = NULL;
+    const uint64_t count = store->layout->parameters[parameter].count;
+    const tern_backend *backend = store->device->backend;
+    if (find_leaf(store, TERN_SLAB_WEIGHT, parameter, &at))
+        TERN_TRY(backend->buffer_write(store->device->handle, at.buffer, at.offset, values, at.bytes));
+    if (!find_leaf(store, TERN_SLAB_LOW, parameter, &at)) return TERN_OK;
+    bits = malloc(at.bytes);
+    if (!bits) return tern_error_memory("a parameter in 16 bits", at.bytes);
+    narrow(store->layout->options.low, values, count, bits);
+    TERN_TRY(backend->buffer_write(store->device->handle, at.buffer, at.offset, bits, at.bytes));
+fail:
+    free(bits);
+    return status;
+}
+
+/* A parameter that is only kept in 16 bits. */
+static tern_status read_low(const tern_store *store, uint32_t parameter, float *out_values)
+{
+    tern_status status;
+    tern_binding at;
+    if (!find_leaf(store, TERN_SLAB_LOW, parameter, &at))
+        return tern_error(TERN_ERROR_INTERNAL, "parameter \"%s\" is nowhere; please report it",
+                          store->layout->parameters[parameter].name);
+    uint16_t *bits = malloc(at.bytes);
+    if (!bits) return tern_error_memory("a parameter in 16 bits", at.bytes);
+    TERN_TRY(store->device->backend->buffer_read(store->device->handle, at.buffer, at.offset, bits, at.bytes));
+    widen(store->layout->options.low, bits, store->layout->parameters[parameter].count, out_values);
+fail:
+    free(bits);
+    return status;
+}
+
+/* ------------------------------------------------------------------ lifetime */
 
 static tern_status write_initial(tern_store *store, uint64_t seed)
 {
@@ -51,9 +121,8 @@ static tern_status write_initial(tern_store *store, uint64_t seed)
     for (uint32_t i = 0; i < store->layout->parameter_count; i++) {
         const tern_store_parameter *p = &store->layout->parameters[i];
         if (p->init == TERN_INIT_ZEROS) continue; /* buffers start as zeros */
-        tern_store_initial(p, seed, values, p->bytes / sizeof *values);
-        TERN_TRY(store->device->backend->buffer_write(store->device->handle, store->slabs[TERN_SLAB_WEIGHT][p->segment],
-                                                      p->offset, values, p->bytes));
+        tern_store_initial(p, seed, values, p->count);
+        TERN_TRY(write_parameter(store, i, values));
     }
 fail:
     free(values);
@@ -93,6 +162,10 @@ void tern_store_destroy(tern_store *store)
 
 const tern_store_layout *tern_store_get_layout(const tern_store *store) { return store->layout; }
 
+uint64_t tern_store_bytes(const tern_store *store) { return store->bytes; }
+
+/* --------------------------------------------------------------------- names */
+
 /* "slab.<kind>.<segment>" */
 static bool find_slab(const tern_store *store, const char *name, tern_binding *out)
 {
@@ -102,20 +175,9 @@ static bool find_slab(const tern_store *store, const char *name, tern_binding *o
         for (uint32_t i = 0; i < store->layout->segment_count; i++) {
             snprintf(text, sizeof text, "slab.%s.%u", tern_store_slab_names[slab], i);
             if (!store->slabs[slab][i] || strcmp(text, name) != 0) continue;
-            *out = (tern_binding){NULL, store->slabs[slab][i], 0, store->layout->segments[i].bytes};
+            *out = (tern_binding){NULL, store->slabs[slab][i], 0, slab_bytes(store, i, (tern_store_slab)slab)};
             return true;
         }
-    return false;
-}
-
-static bool find_parameter(const tern_store *store, const char *name, int slab, tern_binding *out)
-{
-    for (uint32_t i = 0; i < store->layout->parameter_count; i++) {
-        const tern_store_parameter *p = &store->layout->parameters[i];
-        if (strcmp(p->name, name) != 0 || !store->slabs[slab][p->segment]) continue;
-        *out = (tern_binding){NULL, store->slabs[slab][p->segment], p->offset, p->bytes};
-        return true;
-    }
     return false;
 }
 
@@ -133,13 +195,18 @@ static bool find_state(const tern_store *store, const char *name, tern_binding *
 tern_status tern_store_find(const tern_store *store, const char *name, tern_binding *out_binding)
 {
     tern_binding found;
-    if (find_parameter(store, name, TERN_SLAB_WEIGHT, &found) || find_slab(store, name, &found) ||
-        find_state(store, name, &found) ||
-        (strncmp(name, "acc.", 4) == 0 && find_parameter(store, name + 4, TERN_SLAB_ACC, &found))) {
+    tern_store_slab slab;
+    uint32_t parameter;
+    const bool leaf = tern_store_layout_leaf(store->layout, name, &slab, &parameter);
+    if ((leaf && find_leaf(store, slab, parameter, &found)) || find_slab(store, name, &found) ||
+        find_state(store, name, &found)) {
         found.name = name;
         *out_binding = found;
         return TERN_OK;
     }
+    if (leaf)
+        return tern_error(TERN_ERROR_NOT_FOUND, "the store keeps no %s for parameter \"%s\"",
+                          tern_store_slab_names[slab], store->layout->parameters[parameter].name);
     return tern_error(TERN_ERROR_NOT_FOUND, "the store of %u parameters and %u states holds nothing named \"%s\"",
                       store->layout->parameter_count, store->layout->state_count, name);
 }
@@ -155,6 +222,8 @@ tern_status tern_store_bind(const tern_store *store, const tern_graph *graph, te
     if (!bindings) return tern_error_memory("a graph's bindings", graph->node_count * sizeof *bindings);
     for (uint32_t i = 0; i < graph->node_count; i++) {
         const tern_tensor *node = graph->nodes[i];
+        /* without masters the f32 leaf is only the name that its 16-bit form has in the model */
+        if (node->op == TERN_OP_PARAMETER && store->layout->options.no_masters) continue;
         if (node->op == TERN_OP_PARAMETER || node->op == TERN_OP_STATE)
             TERN_TRY(tern_store_find(store, node->label, &bindings[count++]));
     }
@@ -166,21 +235,33 @@ fail:
     return status;
 }
 
-static tern_status find_whole(const tern_store *store, const char *name, uint64_t bytes, tern_binding *out)
+/* ----------------------------------------------------------------- transfers */
+
+static tern_status check_bytes(const char *name, uint64_t has, uint64_t given)
 {
-    tern_status status = tern_store_find(store, name, out);
-    if (status < 0) return status;
-    if (out->bytes != bytes)
-        return tern_error(TERN_ERROR_INVALID, "\"%s\" has %llu bytes, but %llu were given", name,
-                          (unsigned long long)out->bytes, (unsigned long long)bytes);
-    return TERN_OK;
+    if (has == given) return TERN_OK;
+    return tern_error(TERN_ERROR_INVALID, "\"%s\" has %llu bytes, but %llu were given", name, (unsigned long long)has,
+                      (unsigned long long)given);
+}
+
+/* A parameter under its own name or as "weight.<parameter>". */
+static bool is_parameter(const tern_store *store, const char *name, uint32_t *out_parameter)
+{
+    tern_store_slab slab;
+    return tern_store_layout_leaf(store->layout, name, &slab, out_parameter) && slab == TERN_SLAB_WEIGHT;
 }
 
 tern_status tern_store_read(const tern_store *store, const char *name, void *out_data, uint64_t bytes)
 {
     tern_status status;
     tern_binding at;
-    TERN_TRY(find_whole(store, name, bytes, &at));
+    uint32_t parameter;
+    if (store->layout->options.no_masters && is_parameter(store, name, &parameter)) {
+        TERN_TRY(check_bytes(name, store->layout->parameters[parameter].bytes, bytes));
+        return read_low(store, parameter, out_data);
+    }
+    TERN_TRY(tern_store_find(store, name, &at));
+    TERN_TRY(check_bytes(name, at.bytes, bytes));
     TERN_TRY(store->device->backend->buffer_read(store->device->handle, at.buffer, at.offset, out_data, bytes));
 fail:
     return status;
@@ -190,7 +271,13 @@ tern_status tern_store_write(tern_store *store, const char *name, const void *da
 {
     tern_status status;
     tern_binding at;
-    TERN_TRY(find_whole(store, name, bytes, &at));
+    uint32_t parameter;
+    if (is_parameter(store, name, &parameter)) {
+        TERN_TRY(check_bytes(name, store->layout->parameters[parameter].bytes, bytes));
+        return write_parameter(store, parameter, data);
+    }
+    TERN_TRY(tern_store_find(store, name, &at));
+    TERN_TRY(check_bytes(name, at.bytes, bytes));
     TERN_TRY(store->device->backend->buffer_write(store->device->handle, at.buffer, at.offset, data, bytes));
 fail:
     return status;

@@ -4,11 +4,11 @@
  * Reads of a state mean its value before the program, so the order of the lines below is no order of execution. */
 #include "core/train/update.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "core/passes/accumulate.h"
 #include "core/passes/state_shadow.h"
+#include "core/train/optimizer_build.h"
 
 #define EXPONENT 0x7f800000u /* all ones: infinity or NaN */
 
@@ -28,15 +28,6 @@ typedef struct update {
 static tern_tensor *scalar_state(tern_graph *graph, const char *name, int32_t dtype)
 {
     return tern_state(graph, name, dtype, 1, (const int64_t[]){1});
-}
-
-static tern_tensor *slab(const update *u, tern_store_slab kind, uint32_t segment)
-{
-    char name[48];
-    const int64_t elements = (int64_t)(u->layout->segments[segment].bytes / sizeof(float));
-    snprintf(name, sizeof name, "slab.%s.%u", tern_store_slab_names[kind], segment);
-    tern_tensor *known = tern_graph_find(u->graph, TERN_OP_STATE, name);
-    return known ? known : tern_state(u->graph, name, TERN_F32, 1, &elements);
 }
 
 static tern_tensor *word(const update *u, uint32_t bits) { return tern_constant_u32(u->graph, bits); }
@@ -62,8 +53,8 @@ static tern_tensor *global_square_sum(const update *u, double limit)
 {
     tern_tensor *sum = NULL;
     for (uint32_t i = 0; i < u->layout->segment_count; i++) {
-        if (u->layout->segments[i].group == TERN_GROUP_FROZEN) continue;
-        tern_tensor *one = square_sum(u, slab(u, TERN_SLAB_ACC, i), limit);
+        if (!u->layout->segments[i].trainable) continue;
+        tern_tensor *one = square_sum(u, tern_store_layout_tensor(u->layout, u->graph, i, TERN_SLAB_ACC), limit);
         sum = sum ? tern_add(sum, one) : one;
     }
     return sum;
@@ -189,18 +180,16 @@ fail:
     return status;
 }
 
-tern_status tern_update_build(tern_graph *graph, const tern_store_layout *layout, const tern_optimizer *optimizer,
-                              const tern_update_options *options)
+tern_status tern_update_build(tern_graph *graph, const tern_store_layout *layout, const tern_update_options *options)
 {
     tern_status status;
     update u = {.graph = graph, .layout = layout, .options = options};
     u.scaling = tern_scale_resolve(&options->scale, false);
-    TERN_TRY(tern_optimizer_check(optimizer));
     TERN_TRY(tern_update_check(options));
-    if (!layout->training)
+    if (!layout->options.training)
         return tern_error(TERN_ERROR_INVALID,
                           "the store has no gradients; make it for training before building an update");
-    if (layout->segment_count == 0 || layout->segments[0].group == TERN_GROUP_FROZEN)
+    if (layout->segment_count == 0 || !layout->segments[0].trainable)
         return tern_error(TERN_ERROR_INVALID, "none of the %u parameters is trainable; there is nothing to update",
                           layout->parameter_count);
     graph->pass = TERN_PASS_UPDATE;
@@ -208,7 +197,7 @@ tern_status tern_update_build(tern_graph *graph, const tern_store_layout *layout
     build_decision(&u);
     const tern_optimizer_inputs inputs = {
         .divisor = u.divisor, .clip = u.clip, .ok = u.ok, .t = u.t, .clip_value = options->clip_value};
-    tern_optimizer_append(graph, layout, optimizer, &inputs);
+    tern_optimizer_append(graph, layout, &inputs);
     build_report(&u);
     assign_states(&u);
     commit_states(&u);

@@ -14,11 +14,11 @@
  *     S moves as scaler.h says;  acc, n, loss = 0
  *
  * Three launches per segment (norm, its second stage, optimizer) and a few for the scalars.
- * What it is not: it knows no parameter, only segments, and no optimizer's formula (optimizer.h). */
+ * What it is not: it knows no parameter, only segments, and no optimizer's formula (optimizer_build.h). */
 #ifndef TERN_TRAIN_UPDATE_H
 #define TERN_TRAIN_UPDATE_H
 
-#include "core/train/optimizer.h"
+#include "core/train/layout.h"
 #include "core/train/outlier.h"
 #include "core/train/scaler.h"
 
@@ -65,6 +65,6 @@ TERN_MUST_USE tern_status tern_update_check(const tern_update_options *options);
 /* Appends the program to an empty graph. A scale of mode AUTO is static. Every state "shadow.<name>" of the layout is
  * committed to its state "<name>". */
 TERN_MUST_USE tern_status tern_update_build(tern_graph *graph, const tern_store_layout *layout,
-                                            const tern_optimizer *optimizer, const tern_update_options *options);
+                                            const tern_update_options *options);
 
 #endif
