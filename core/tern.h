@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tern.h - the public API of tern: train neural networks on any accelerator.
  *
- *     device ── where           tern_device_open("auto" | "cpu" | "vulkan:0" | ...)
- *     graph  ── what            tern_input, tern_parameter, ops; shapes are static
- *
- * Training goes through the command `tern train` so far; the trainer that this header will offer is core/train/step.h
- * today.
+ *     device  ── where    tern_device_open("auto" | "cpu" | "vulkan:0" | ...)
+ *     graph   ── what     tern_input, tern_parameter, ops, tern_loss; shapes are static
+ *     trainer ── how      tern_trainer_create(device, graph, options), then tern_trainer_step(feeds) again and again
  *
  * Building is sticky: an op always returns a tensor; after the first error the graph is inert and
  * whatever compiles it reports that first error with op, label and values. So model code reads like algebra.
  *
  * Every function that can fail returns a tern_status (0 or negative); tern_error_message() then holds one
- * sentence with the values and what to do. A device may be shared by threads; a graph is used by
- * one thread at a time. destroy functions accept NULL. Shapes are written (B, T, C), row-major. */
+ * sentence with the values and what to do. A device may be shared by threads; a graph or trainer is
+ * used by one thread at a time. destroy functions accept NULL. Shapes are written (B, T, C), row-major. */
 #ifndef TERN_H
 #define TERN_H
 
@@ -247,6 +245,169 @@ TERN_API tern_tensor *tern_mse(tern_tensor *x, tern_tensor *target); /* elementw
 TERN_API void tern_loss(tern_tensor *per_element, tern_tensor *weight);
 /* Keeps a tensor readable by name after a run; unnamed tensors may be overwritten. */
 TERN_API void tern_output(tern_tensor *x, const char *name);
+
+/* ---------------------------------------------------------------- training
+ *
+ *     feeds ──> tern_trainer_step x accumulate ──> update ──> report, one window late
+ *               tern_trainer_evaluate                         reads the weights, touches no training state
+ *
+ * A window is `accumulate` calls of tern_trainer_step and ends in one update of the weights. The host waits for no
+ * value of the present window. A trainer is used by one thread at a time; several trainers may share a device.
+ * docs/library.md is the guide, docs/examples/train.c a whole program. */
+
+typedef struct tern_trainer tern_trainer;
+struct DLManagedTensor; /* DLPack's, from <dlpack/dlpack.h>; not needed unless those functions are used */
+
+enum { /* arithmetic of a training run */
+       TERN_PRECISION_AUTO = 0,
+       TERN_PRECISION_F32,
+       TERN_PRECISION_BF16,
+       TERN_PRECISION_F16
+};
+
+/* How a graph is trained. Each line begins with the default that tern_train_options_init fills in; after that 0 means
+ * 0. The strings are read during tern_trainer_create only. */
+typedef struct tern_train_options {
+    uint32_t struct_bytes; /* sizeof, set by tern_train_options_init */
+    int32_t precision;     /* TERN_PRECISION_AUTO: chosen for the device; the choice goes to the log */
+    const char *optimizer; /* "adamw" */
+    const char *schedule;  /* "constant": the learning rate over the updates; others need `steps` */
+    uint64_t seed;         /* 0: of initial weights and dropout */
+    double lr;             /* 1e-3: learning rate at the schedule's top, in (0, 1000] */
+    double min_lr;         /* 0: where the schedule ends, in [0, lr] */
+    int64_t warmup;        /* 0: updates during which the rate rises linearly to lr */
+    double weight_decay;   /* 0.01: decoupled; acts on tensors of rank 2 and more, >= 0 */
+    double beta1, beta2;   /* 0.9, 0.999: of the moments, in [0, 1) */
+    double epsilon;        /* 1e-8: added to the root of the second moment, > 0 */
+    double clip_norm;      /* 1: largest norm of the whole gradient; 0: no clipping */
+    int64_t accumulate;    /* 1: calls of tern_trainer_step in a window, >= 1 */
+    int64_t steps;         /* 0: updates in all, the schedule's horizon; the trainer itself does not stop there */
+} tern_train_options;
+
+/* Fills `options` with the defaults. struct_bytes: sizeof *options, so that a program keeps working with a library
+ * whose structure has grown; larger than the library knows is allowed while the rest is zero. */
+TERN_API void tern_train_options_init(tern_train_options *options, size_t struct_bytes);
+
+/* One input of a step. data: the examples, row-major without gaps, the first axis counting examples. bytes: of the
+ * whole input, or of just the examples given. data NULL: the bytes are in the input's slot already
+ * (tern_trainer_stage). */
+typedef struct tern_feed {
+    const char *name;
+    const void *data;
+    size_t bytes;
+} tern_feed;
+
+/* What a step tells. The first four belong to this call; the others to the newest window that the device has finished,
+ * which is the one before the last. They are NaN and 0 while `reported` is 0. */
+typedef struct tern_report {
+    uint32_t struct_bytes; /* sizeof, set by the caller before each call; only that much is written */
+    int32_t updated;       /* 1: this call ended a window */
+    int64_t step;          /* windows ended so far, skipped ones included */
+    int64_t examples;      /* examples given so far, evaluation not counted */
+    int64_t reported;      /* which window the following is about, from 1; 0: none yet */
+    double loss;           /* sum w loss / sum w over the window */
+    double weight;         /* sum w: how many elements counted */
+    double grad_norm;      /* of the gradient of that mean, before clipping */
+    double lr;             /* learning rate of its update */
+    double loss_scale;     /* power of two that the gradients were scaled by on the way; 1 in f32 and bf16 */
+    int32_t skipped;       /* 1: its gradient was not finite, weights and moments stayed bit for bit */
+    int32_t ended;         /* 1: the feed callback had no more examples; nothing was done */
+    int64_t skips;         /* windows skipped so far */
+} tern_report;
+
+/* Compiles and plans the graph's training, refuses what cannot work or does not fit, allocates all of it and makes the
+ * initial weights. Nothing is allocated or compiled later.
+ *   device   must outlive the trainer
+ *   graph    with a tern_loss. It is copied and may be destroyed. All inputs have the same first axis, the batch.
+ *            Dropout acts in training and not in evaluation; states that the graph assigns are left alone by
+ *            evaluation. The loss needs the example axis first (or merged with the axes behind it) for batches that are
+ *            not full.
+ *   options  NULL: the defaults
+ * *out_trainer is NULL on failure. Errors: the graph's first error as it is; TERN_ERROR_INVALID for an option out of
+ * its range, with the value and the range; TERN_ERROR_UNSUPPORTED for what the device cannot do;
+ * TERN_ERROR_DEVICE_MEMORY with the bytes needed and free. */
+TERN_API TERN_MUST_USE tern_status tern_trainer_create(tern_device *device, tern_graph *graph,
+                                                       const tern_train_options *options, tern_trainer **out_trainer);
+/* Waits for the device and frees everything. Unsaved weights are lost. */
+TERN_API void tern_trainer_destroy(tern_trainer *trainer);
+
+/* One micro-batch: forward, backward, gradients added up; the accumulate-th call of a window also updates the weights.
+ *   feeds     one per input of the graph, in any order, copied before the call returns
+ *   examples  how many are given, in [1, batch]. The rest of the batch weighs nothing, whatever stands in its memory:
+ *             the gradients are those of the given examples alone. Random numbers follow the example's number in the
+ *             window, so that they do not depend on how a window is cut into micro-batches.
+ *   out_report  may be NULL
+ * With tern_trainer_feed_with: feeds NULL, feed_count and examples 0 takes the next batch of the callback.
+ * Errors: TERN_ERROR_NOT_FOUND for an unknown name, listing the inputs; TERN_ERROR_INVALID for a missing or doubled
+ * input, wrong bytes (expected and given) or examples; nothing was done then. TERN_ERROR_DEVICE_LOST, _DRIVER and
+ * _TIMEOUT end the trainer: every later call returns the same error. */
+TERN_API TERN_MUST_USE tern_status tern_trainer_step(tern_trainer *trainer, const tern_feed *feeds, size_t feed_count,
+                                                     int64_t examples, tern_report *out_report);
+/* Ends a window that has begun (it is divided by its own weight) and waits for the device. *out_report (may be NULL) is
+ * about the last window. */
+TERN_API TERN_MUST_USE tern_status tern_trainer_finish(tern_trainer *trainer, tern_report *out_report);
+/* Forward pass without dropout of one batch; feeds and examples as in tern_trainer_step. Waits for it. Training state
+ * is untouched, a window that has begun goes on.
+ *   out_loss    sum w loss / sum w; NaN when nothing counted
+ *   out_weight  sum w, to average over batches; may be NULL */
+TERN_API TERN_MUST_USE tern_status tern_trainer_evaluate(tern_trainer *trainer, const tern_feed *feeds,
+                                                         size_t feed_count, int64_t examples, double *out_loss,
+                                                         double *out_weight);
+
+/* Copies a tensor to the host, waiting for the device: a parameter, a state of the graph, or what tern_output named, as
+ * the last micro-batch or evaluation left it (rows of examples that were not given mean nothing).
+ *   dtype  the tensor's own, or for f32 tensors TERN_F16 or TERN_BF16, rounded to nearest even
+ *   bytes  exactly elements times the element's size
+ * Errors: TERN_ERROR_NOT_FOUND with the name, TERN_ERROR_INVALID for dtype or bytes, with what is expected. */
+TERN_API TERN_MUST_USE tern_status tern_trainer_read(tern_trainer *trainer, const char *name, int32_t dtype,
+                                                     void *out_data, size_t bytes);
+/* Replaces a parameter or state from the host, waiting for the device. dtype and bytes as in tern_trainer_read.
+ * Moments stay. */
+TERN_API TERN_MUST_USE tern_status tern_trainer_write(tern_trainer *trainer, const char *name, int32_t dtype,
+                                                      const void *data, size_t bytes);
+
+enum {                       /* flags of tern_trainer_load */
+       TERN_LOAD_PARTIAL = 1 /* parameters that the file lacks keep their values; without it that is an error */
+};
+/* Replaces parameters by name from a .safetensors file (f32, f16 or bf16); the file's other tensors are ignored.
+ * Everything is checked before anything is written. TERN_ERROR_NOT_FOUND naming a parameter that the file lacks;
+ * TERN_ERROR_INVALID naming one of another shape; TERN_ERROR_IO, TERN_ERROR_FORMAT naming the file. */
+TERN_API TERN_MUST_USE tern_status tern_trainer_load(tern_trainer *trainer, const char *path, uint32_t flags);
+/* Ends a window that has begun, waits, and writes the folder (made if absent): model.safetensors, the parameters by
+ * name in f32. A reader sees the old file or the new, never half of it. */
+TERN_API TERN_MUST_USE tern_status tern_trainer_save(tern_trainer *trainer, const char *folder);
+
+/* Where the next micro-batch's bytes of an input go: pinned host memory that the device reads from. Fill it, then call
+ * tern_trainer_step with a feed whose data is NULL. Valid until that step; may wait for the micro-batch before the
+ * last. *out_bytes (may be NULL): of the whole input. */
+TERN_API TERN_MUST_USE tern_status tern_trainer_stage(tern_trainer *trainer, const char *name, void **out_data,
+                                                      size_t *out_bytes);
+
+/* One input to be filled by a feed callback. */
+typedef struct tern_feed_slot {
+    const char *name;
+    void *data; /* the whole input, `bytes` long */
+    size_t bytes;
+} tern_feed_slot;
+/* Fills all `slots` (one per input, in the graph's order) with up to `most` examples. Returns how many; 0: there are no
+ * more, and it is not called again; a negative tern_status: an error, kept with this thread's tern_error_message() and
+ * returned by the next tern_trainer_step. Runs on a thread of its own, one call at a time. */
+typedef int64_t (*tern_feed_callback)(void *context, const tern_feed_slot *slots, size_t slot_count, int64_t most);
+/* Starts a thread that prepares batches ahead while the device computes; replaces an earlier callback, whose prepared
+ * batches are dropped. NULL stops it. context must live until then or until the trainer is destroyed; both wait for a
+ * callback in work. */
+TERN_API TERN_MUST_USE tern_status tern_trainer_feed_with(tern_trainer *trainer, tern_feed_callback callback,
+                                                          void *context);
+
+/* A copy of a tensor (names as in tern_trainer_read, in its own dtype) as a DLPack tensor on the CPU. The caller calls
+ * its deleter. Source: DLPack 0.8, struct DLManagedTensor. */
+TERN_API TERN_MUST_USE tern_status tern_dlpack_export(tern_trainer *trainer, const char *name,
+                                                      struct DLManagedTensor **out_tensor);
+/* Copies a DLPack tensor in host memory into an input's slot of the next micro-batch, as tern_trainer_stage does; any
+ * strides. Its dtype is the input's, its shape too, but for the first axis, which may be shorter. The tensor stays the
+ * caller's. TERN_ERROR_INVALID with both shapes or dtypes; TERN_ERROR_UNSUPPORTED for another device than the CPU. */
+TERN_API TERN_MUST_USE tern_status tern_dlpack_stage(tern_trainer *trainer, const char *name,
+                                                     const struct DLManagedTensor *tensor);
 
 #ifdef __cplusplus
 }

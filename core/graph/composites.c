@@ -141,7 +141,8 @@ tern_tensor *tern_layer_norm(tern_tensor *x, tern_tensor *weight, tern_tensor *b
 }
 
 /* The mask is one RANDOM node, used forward and through WHERE's gradient backward, so both see the same bits; an
- * element is dropped when its 32 bits are below probability * 2^32. */
+ * element is dropped when its 32 bits are below probability * 2^32. A copy for evaluation (passes/instance.h) reads x
+ * in its place. */
 tern_tensor *tern_dropout(tern_tensor *x, double probability, const char *label)
 {
     READY("dropout", 1, x);
@@ -151,10 +152,13 @@ tern_tensor *tern_dropout(tern_tensor *x, double probability, const char *label)
     if (probability <= 0 || !x->graph->training) return x;
     tern_tensor *bits = tern_random(x->graph, label, x->rank, x->shape);
     tern_tensor *threshold = tern_constant_u32(x->graph, (uint32_t)(probability * 4294967296.0));
+    tern_tensor *whole = x;
     const int32_t dtype = tern_widen_all(1, &x);
-    return tern_narrow(
+    tern_tensor *y = tern_narrow(
         tern_where(tern_less(bits, threshold), tern_constant(x->graph, 0), tern_scale(x, 1 / (1 - probability))),
         dtype);
+    if (x->graph->status >= 0) y->in_evaluation = whole;
+    return y;
 }
 
 /* ------------------------------------------------------------------ losses */

@@ -51,11 +51,12 @@ struct tern_tensor {
     int64_t shape[TERN_MAX_RANK];
     int32_t in_count;
     tern_tensor *in[TERN_MAX_INPUTS];
-    bool needs_gradient; /* a trainable parameter is below it */
-    bool replaced;       /* an ASSIGN writes over this version */
-    bool keep_f32;       /* autocast leaves it and what is read of it in f32 */
-    char *label;         /* never NULL: the user's, or "op#id" */
-    tern_tensor *weight; /* loss weights that come with it (cross-entropy's ignore index), or NULL */
+    bool needs_gradient;        /* a trainable parameter is below it */
+    bool replaced;              /* an ASSIGN writes over this version */
+    bool keep_f32;              /* autocast leaves it and what is read of it in f32 */
+    char *label;                /* never NULL: the user's, or "op#id" */
+    tern_tensor *weight;        /* loss weights that come with it (cross-entropy's ignore index), or NULL */
+    tern_tensor *in_evaluation; /* what stands in its place in a copy for evaluation (dropout's operand), or NULL */
     union {
         struct {
             int32_t init;
@@ -133,7 +134,8 @@ enum {
     TERN_CONTROL_KEY1,
     TERN_CONTROL_SAMPLE_BASE,
     TERN_CONTROL_ATTEMPT,
-    TERN_CONTROL_LR /* f32 bits */
+    TERN_CONTROL_LR,      /* f32 bits */
+    TERN_CONTROL_EXAMPLES /* how many examples of this batch count (passes/instance.h) */
 };
 tern_tensor *tern_graph_control(tern_graph *graph);
 

@@ -29,7 +29,9 @@ struct tern_stepper {
     uint64_t seed, attempt;            /* attempt: windows ended so far */
     window windows[TERN_SLOTS];        /* by the update's slot */
     double eval_loss, eval_n;
-    uint64_t eval_read; /* eval runs whose results are summed */
+    uint64_t eval_read;           /* eval runs whose results are summed */
+    uint32_t examples;            /* that count in the following batches */
+    tern_program_kind last_batch; /* micro or eval, whichever ran last */
     tern_step_counts counts;
 };
 
@@ -83,6 +85,7 @@ tern_status tern_stepper_create(const tern_setup *setup, uint64_t seed, tern_ste
     s->setup = setup;
     s->device = setup->device;
     s->seed = seed;
+    s->examples = setup->options.batch;
     TERN_TRY(tern_store_create(s->device, setup->layout, seed, &s->store));
     TERN_TRY(write_states(s));
     TERN_TRY(make_executables(s));
@@ -147,6 +150,7 @@ static tern_status submit(tern_stepper *s, tern_program_kind kind, uint32_t slot
     s->tickets[0] = s->tickets[1];
     s->tickets[1] = ticket;
     s->runs[kind]++;
+    if (kind != TERN_PROGRAM_UPDATE) s->last_batch = kind;
     s->counts.submissions++;
     return TERN_OK;
 }
@@ -161,6 +165,7 @@ static void fill_control(tern_stepper *s, tern_executable *executable, uint32_t 
     tern_philox_step_key(s->seed, s->attempt, &control[TERN_CONTROL_KEY0]);
     control[TERN_CONTROL_SAMPLE_BASE] = sample_base;
     control[TERN_CONTROL_ATTEMPT] = (uint32_t)s->attempt;
+    control[TERN_CONTROL_EXAMPLES] = s->examples;
     memcpy(&control[TERN_CONTROL_LR], &rate, sizeof rate);
 }
 
@@ -196,6 +201,35 @@ static tern_status run(tern_stepper *s, tern_program_kind kind, const tern_feed 
     TERN_TRY(submit(s, kind, slot));
 fail:
     return status;
+}
+
+void tern_stepper_examples(tern_stepper *s, uint32_t examples) { s->examples = examples; }
+
+tern_status tern_stepper_stage(tern_stepper *s, tern_program_kind kind, const char *name, void **out_data,
+                               uint64_t *out_bytes)
+{
+    uint32_t slot;
+    tern_status status = begin(s, kind, &slot);
+    if (status < 0) return status;
+    *out_bytes = 0;
+    *out_data = tern_executable_input(s->executables[kind], slot, name, out_bytes);
+    return TERN_OK;
+}
+
+tern_status tern_stepper_output(tern_stepper *s, const char *name, const void **out_data, uint64_t *out_bytes)
+{
+    tern_status status = wait_for_all(s);
+    if (status < 0) return status;
+    const uint64_t runs = s->runs[s->last_batch];
+    *out_data = runs > 0 ? tern_executable_result(s->executables[s->last_batch], (uint32_t)((runs - 1) % TERN_SLOTS),
+                                                  name, out_bytes)
+                         : NULL;
+    if (!*out_data)
+        return tern_error(TERN_ERROR_NOT_FOUND,
+                          runs > 0 ? "the %s program has no output \"%s\""
+                                   : "no %s batch has run yet, so there is no \"%s\"",
+                          tern_program_names[s->last_batch], name);
+    return TERN_OK;
 }
 
 /* ----------------------------------------------------------------- training */

@@ -15,14 +15,6 @@
 
 typedef struct tern_stepper tern_stepper;
 
-/* One input of a program; bytes must be exactly its size. Inputs that the graph does not have are an error, except the
- * sorted forms of ids ("<ids>.order", "<ids>.offsets"), which only a backward pass wants. */
-typedef struct tern_feed {
-    const char *name;
-    const void *data;
-    uint64_t bytes;
-} tern_feed;
-
 typedef struct tern_step_report {
     bool valid;       /* false: nothing finished yet */
     uint64_t attempt; /* which window, from 0 */
@@ -52,7 +44,10 @@ TERN_MUST_USE tern_status tern_stepper_create(const tern_setup *setup, uint64_t 
 void tern_stepper_destroy(tern_stepper *stepper);
 tern_store *tern_stepper_store(tern_stepper *stepper);
 
-/* One micro-batch. sample_base: number of its first example in the window, for random numbers. The feeds are copied. */
+/* One micro-batch. sample_base: number of its first example in the window, for random numbers. The feeds are copied;
+ * bytes must be exactly their input's size. Inputs that the graph does not have are an error, except the sorted forms
+ * of ids ("<ids>.order", "<ids>.offsets"), which only a backward pass wants. An input that is not fed has what
+ * tern_stepper_stage's caller wrote into its slot. */
 TERN_MUST_USE tern_status tern_stepper_micro(tern_stepper *stepper, const tern_feed *feeds, uint32_t count,
                                              uint32_t sample_base);
 /* Ends the window. *out_report is the window before's. */
@@ -63,6 +58,17 @@ TERN_MUST_USE tern_status tern_stepper_finish(tern_stepper *stepper, tern_step_r
 /* One validation batch; sums are kept on the host in double until eval_finish returns and clears them. */
 TERN_MUST_USE tern_status tern_stepper_eval(tern_stepper *stepper, const tern_feed *feeds, uint32_t count);
 TERN_MUST_USE tern_status tern_stepper_eval_finish(tern_stepper *stepper, double *out_loss_sum, double *out_n);
+
+/* Where the next submission of micro or eval reads an input (any but the control block): the caller fills it instead of
+ * feeding it. NULL data: the program has no such input. Valid until that submission. */
+TERN_MUST_USE tern_status tern_stepper_stage(tern_stepper *stepper, tern_program_kind kind, const char *name,
+                                             void **out_data, uint64_t *out_bytes);
+/* How many examples of the following batches count, for graphs with passes/instance.h's mask. All at first. */
+void tern_stepper_examples(tern_stepper *stepper, uint32_t examples);
+/* Waits for everything; a named output of the last micro or eval submission, whichever came last, in its slot's
+ * memory. TERN_ERROR_NOT_FOUND when that program has no such output or none has run. */
+TERN_MUST_USE tern_status tern_stepper_output(tern_stepper *stepper, const char *name, const void **out_data,
+                                              uint64_t *out_bytes);
 
 void tern_stepper_count(const tern_stepper *stepper, tern_step_counts *out_counts);
 /* NULL when the setup has no such program. */
