@@ -15,6 +15,7 @@
 #include "core/base/file.h"
 #include "core/formats/safetensors.h"
 #include "core/graph/build.h"
+#include "core/passes/state_shadow.h"
 #include "core/train/trainer_internal.h"
 
 /* ------------------------------------------------------------------- by name */
@@ -120,6 +121,22 @@ fail:
     return status;
 }
 
+/* A state that the graph assigns is there twice; see passes/state_shadow.h. */
+static tern_status write_stored(tern_trainer *t, const tern_trainer_tensor *x, const void *data)
+{
+    tern_status status;
+    char shadow[256];
+    tern_binding at;
+    tern_store *store = tern_stepper_store(t->stepper);
+    const uint64_t bytes = tern_dtype_bytes(x->dtype, count_of(x));
+    TERN_TRY(tern_trainer_keep(t, tern_store_write(store, x->name, data, bytes)));
+    const int length = snprintf(shadow, sizeof shadow, TERN_SHADOW_PREFIX "%s", x->name);
+    if ((size_t)length < sizeof shadow && tern_store_find(store, shadow, &at) >= 0)
+        TERN_TRY(tern_trainer_keep(t, tern_store_write(store, shadow, data, bytes)));
+fail:
+    return status;
+}
+
 tern_status tern_trainer_write(tern_trainer *t, const char *name, int32_t dtype, const void *data, size_t bytes)
 {
     tern_status status;
@@ -140,8 +157,7 @@ tern_status tern_trainer_write(tern_trainer *t, const char *name, int32_t dtype,
         data = wide;
     }
     TERN_TRY(tern_trainer_keep(t, tern_stepper_finish(t->stepper, &report)));
-    TERN_TRY(tern_trainer_keep(
-        t, tern_store_write(tern_stepper_store(t->stepper), name, data, tern_dtype_bytes(x.dtype, count_of(&x)))));
+    TERN_TRY(write_stored(t, &x, data));
 fail:
     free(wide);
     return status;
