@@ -133,34 +133,6 @@ static void test_windows_are_the_big_batch(void **state)
 
 /* --------------------------------------------------------------- evaluation */
 
-/* Every byte that training owns: slabs and states, one after another. */
-static unsigned char *read_everything(toy_run *run, uint64_t *out_bytes)
-{
-    const tern_store_layout *layout = run->setup->layout;
-    unsigned char *all = NULL;
-    *out_bytes = 0;
-    for (int slab = 0; slab <= TERN_SLAB_COUNT; slab++) {
-        const uint32_t count = slab == TERN_SLAB_COUNT ? layout->state_count : layout->segment_count;
-        for (uint32_t i = 0; i < count; i++) {
-            char name[80];
-            tern_binding at;
-            uint64_t bytes;
-            if (slab < TERN_SLAB_COUNT)
-                snprintf(name, sizeof name, "slab.%s.%u", tern_store_slab_names[slab], i);
-            else
-                snprintf(name, sizeof name, "%s", layout->states[i].name);
-            if (tern_store_find(tern_stepper_store(run->stepper), name, &at) < 0) continue; /* a frozen segment's */
-            void *one = toy_read(run, name, &bytes);
-            all = realloc(all, *out_bytes + bytes);
-            assert_non_null(all);
-            memcpy(all + *out_bytes, one, bytes);
-            *out_bytes += bytes;
-            free(one);
-        }
-    }
-    return all;
-}
-
 static void test_evaluation_in_mid_window(void **state)
 {
     (void)state;
@@ -182,7 +154,7 @@ static void test_evaluation_in_mid_window(void **state)
         if (micro % 3 == 2) TEST_OK(tern_stepper_update(run.stepper, 1e-2, &report));
         TEST_OK(tern_stepper_finish(run.stepper, &report));
         uint64_t before_bytes, after_bytes;
-        unsigned char *before = read_everything(&run, &before_bytes), *after;
+        unsigned char *before = toy_read_all(&run, &before_bytes), *after;
         for (int round = 0; round < 2; round++) {
             const tern_feed feeds[3] = {{"x", batch.x, MICRO * TOY_IN * 4},
                                         {"y", batch.y, MICRO * TOY_OUT * 4},
@@ -190,7 +162,7 @@ static void test_evaluation_in_mid_window(void **state)
             TEST_OK(tern_stepper_eval(run.stepper, feeds, 3));
             TEST_OK(tern_stepper_eval_finish(run.stepper, &loss[round], &n));
         }
-        after = read_everything(&run, &after_bytes);
+        after = toy_read_all(&run, &after_bytes);
         assert_int_equal(before_bytes, after_bytes);
         assert_memory_equal(before, after, before_bytes);
         assert_true(loss[0] == loss[1] && isfinite(loss[0]));

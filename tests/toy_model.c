@@ -72,6 +72,33 @@ void *toy_read(toy_run *run, const char *name, uint64_t *out_bytes)
     return data;
 }
 
+unsigned char *toy_read_all(toy_run *run, uint64_t *out_bytes)
+{
+    const tern_store_layout *layout = run->setup->layout;
+    unsigned char *all = NULL;
+    *out_bytes = 0;
+    for (int slab = 0; slab <= TERN_SLAB_COUNT; slab++) {
+        const uint32_t count = slab == TERN_SLAB_COUNT ? layout->state_count : layout->segment_count;
+        for (uint32_t i = 0; i < count; i++) {
+            char name[80];
+            tern_binding at;
+            uint64_t bytes;
+            if (slab < TERN_SLAB_COUNT)
+                snprintf(name, sizeof name, "slab.%s.%u", tern_store_slab_names[slab], i);
+            else
+                snprintf(name, sizeof name, "%s", layout->states[i].name);
+            if (tern_store_find(tern_stepper_store(run->stepper), name, &at) < 0) continue; /* a frozen segment's */
+            void *one = toy_read(run, name, &bytes);
+            all = realloc(all, *out_bytes + bytes);
+            assert_non_null(all);
+            memcpy(all + *out_bytes, one, bytes);
+            *out_bytes += bytes;
+            free(one);
+        }
+    }
+    return all;
+}
+
 double *toy_gradients(toy_run *run, size_t *out_count)
 {
     const tern_store_layout *layout = run->setup->layout;

@@ -38,6 +38,8 @@ void toy_stop(toy_run *run);
 tern_status toy_micro(toy_run *run, const toy_batch *batch, uint32_t sample_base);
 /* A leaf of the store; free() it. */
 void *toy_read(toy_run *run, const char *name, uint64_t *out_bytes);
+/* Every byte that training owns, slabs and states, one after another; free() it. */
+unsigned char *toy_read_all(toy_run *run, uint64_t *out_bytes);
 /* All accumulators, then n and the loss, as doubles; free() it. */
 double *toy_gradients(toy_run *run, size_t *out_count);
 /* ||a - b|| / ||b||, 0 when both are 0. */

@@ -135,6 +135,11 @@ tern_status tern_session_create(tern_device *device, const tern_graph *graph, co
     TERN_TRY(tern_lower(graph, &device->info, &lower, &session->lowered));
     TERN_TRY(tern_plan_create(session->lowered, &device->info, &planning, &session->plan));
     TERN_TRY(tern_plan_verify(session->plan));
+    if (options && options->arena_limit && session->plan->arena_bytes > options->arena_limit) {
+        status = tern_error(TERN_ERROR_DEVICE_MEMORY, "the graph needs %llu bytes beside its leaves, but may have %llu",
+                            (ull)session->plan->arena_bytes, (ull)options->arena_limit);
+        goto fail;
+    }
     TERN_TRY(prepare_storage(session, options));
     TERN_TRY(tern_arena_create(device, (const tern_plan *const *)&session->plan, 1, &session->arena));
     const tern_executable_options recording = {.label = "session",

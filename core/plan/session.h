@@ -13,6 +13,7 @@ typedef struct tern_session_options {
     bool guard, reverse, no_fuse;
     const tern_binding *bindings; /* leaves found here live in the caller's store instead */
     uint32_t binding_count;
+    uint64_t arena_limit; /* refuse a plan whose arena needs more bytes, before anything is allocated; 0: no limit */
 } tern_session_options;
 
 /* options NULL: defaults. The graph must outlive the session. */

@@ -106,6 +106,7 @@ void tern_stepper_destroy(tern_stepper *s)
 }
 
 tern_store *tern_stepper_store(tern_stepper *s) { return s->store; }
+const tern_setup *tern_stepper_setup(const tern_stepper *s) { return s->setup; }
 
 const tern_executable *tern_stepper_executable(const tern_stepper *s, tern_program_kind kind)
 {
@@ -155,18 +156,22 @@ static tern_status submit(tern_stepper *s, tern_program_kind kind, uint32_t slot
     return TERN_OK;
 }
 
+void tern_stepper_control(const tern_stepper *s, uint64_t attempt, uint32_t sample_base, double lr,
+                          uint32_t *out_control)
+{
+    const float rate = (float)lr;
+    memset(out_control, 0, TERN_CONTROL_WORDS * sizeof *out_control);
+    tern_philox_step_key(s->seed, attempt, &out_control[TERN_CONTROL_KEY0]);
+    out_control[TERN_CONTROL_SAMPLE_BASE] = sample_base;
+    out_control[TERN_CONTROL_ATTEMPT] = (uint32_t)attempt;
+    out_control[TERN_CONTROL_EXAMPLES] = s->examples;
+    memcpy(&out_control[TERN_CONTROL_LR], &rate, sizeof rate);
+}
+
 static void fill_control(tern_stepper *s, tern_executable *executable, uint32_t slot, uint32_t sample_base, double lr)
 {
-    uint64_t bytes = 0;
-    uint32_t *control = tern_executable_input(executable, slot, TERN_CONTROL_NAME, &bytes);
-    if (!control) return; /* a graph without random numbers */
-    const float rate = (float)lr;
-    memset(control, 0, bytes);
-    tern_philox_step_key(s->seed, s->attempt, &control[TERN_CONTROL_KEY0]);
-    control[TERN_CONTROL_SAMPLE_BASE] = sample_base;
-    control[TERN_CONTROL_ATTEMPT] = (uint32_t)s->attempt;
-    control[TERN_CONTROL_EXAMPLES] = s->examples;
-    memcpy(&control[TERN_CONTROL_LR], &rate, sizeof rate);
+    uint32_t *control = tern_executable_input(executable, slot, TERN_CONTROL_NAME, NULL);
+    if (control) tern_stepper_control(s, s->attempt, sample_base, lr, control); /* not there without random numbers */
 }
 
 static bool is_sort(const char *name)

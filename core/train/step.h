@@ -70,6 +70,11 @@ void tern_stepper_examples(tern_stepper *stepper, uint32_t examples);
 TERN_MUST_USE tern_status tern_stepper_output(tern_stepper *stepper, const char *name, const void **out_data,
                                               uint64_t *out_bytes);
 
+/* The control block that a submission of this window gets, with the present number of examples: TERN_CONTROL_WORDS
+ * words. */
+void tern_stepper_control(const tern_stepper *stepper, uint64_t attempt, uint32_t sample_base, double lr,
+                          uint32_t *out_control);
+const tern_setup *tern_stepper_setup(const tern_stepper *stepper);
 void tern_stepper_count(const tern_stepper *stepper, tern_step_counts *out_counts);
 /* NULL when the setup has no such program. */
 const tern_executable *tern_stepper_executable(const tern_stepper *stepper, tern_program_kind kind);
