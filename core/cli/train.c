@@ -6,7 +6,8 @@
  *
  * A step's report comes one step late (train/step.h). Before a validation or a save the step in work is waited for, so
  * that the pause counts none of it; its report then waits for what was validated.
- * A run ends before its last step after a signal, when it diverges, or when nobody reads its JSON; it is saved all the
+ * A run ends before its last step after a signal, when it diverges, when its steps are not finite any more, or when
+ * nobody reads its JSON; it is saved all the
  * same. What it is not: it computes nothing; what it prints is train_progress.c's. */
 #include <math.h>
 #include <stdio.h>
@@ -18,6 +19,7 @@
 #include "core/cli/train_flags.h"
 #include "core/cli/train_progress.h"
 #include "core/cli/train_signals.h"
+#include "core/cli/train_skips.h"
 
 #define VAL_BATCHES       20u      /* of a validation during the run: a look, not a measurement */
 #define FINAL_VAL_BATCHES 200u     /* of the one at the end */
@@ -32,7 +34,10 @@ typedef struct train_run {
     double val;        /* of the latest validated step, until its report comes; NaN: none */
     uint64_t val_step; /* that step, from 1 */
     uint64_t reported;
-    uint64_t bad_steps; /* in a row, up to the latest: skipped, or their loss is not finite or far too high */
+    tern_step_report last; /* reported, until the run is stuck */
+    bool stuck;            /* too many steps in a row were not finite */
+    uint64_t bad_steps; /* in a row, up to the latest that was not skipped: their loss is not finite or far too high */
+    uint64_t bad_from;  /* the first of them */
     double good_loss;   /* of step good_step; without one yet, that is 0 */
     uint64_t good_step;
     bool lost; /* a loss was not finite though its step was taken: the weights are spoilt */
@@ -70,17 +75,19 @@ static const char *plural(uint32_t count) { return count == 1 ? "" : "s"; }
 
 static void say_what(const tern_train_flags *c, const train_run *run, const tern_text_info *info, double seconds)
 {
-    char parameters[24], text[24], held_out[24];
+    char parameters[24], text[24], held_out[24], micros[48] = "";
     const tern_gpt2_options *s = &c->shape;
+    if (c->step.accumulate > 1)
+        snprintf(micros, sizeof micros, "%lld micro-batches of ", (long long)c->step.accumulate);
     fprintf(stderr,
             "model   %s parameters: %u layer%s, width %u, %u head%s, vocabulary %u\n"
             "data    %s to train on, %s held out, from %u file%s (%u binary file%s skipped)\n"
-            "step    %llu tokens: %u window%s of %u\n"
+            "step    %llu tokens: %s%u window%s of %u\n"
             "device  %s, built in %.1f s\n",
             tern_cli_count(info->parameters, parameters), s->layers, plural(s->layers), s->width, s->heads,
             plural(s->heads), s->vocab, tern_cli_bytes(info->train_bytes, text),
             tern_cli_bytes(info->val_bytes, held_out), info->file_count, plural(info->file_count), info->skipped_count,
-            plural(info->skipped_count), (unsigned long long)info->tokens_per_step, s->batch, plural(s->batch),
+            plural(info->skipped_count), (unsigned long long)info->tokens_per_step, micros, s->batch, plural(s->batch),
             s->context, tern_device_name(run->device), seconds);
 }
 
@@ -111,21 +118,27 @@ fail:
 
 static bool is_due(int64_t every, uint64_t step) { return every > 0 && step % (uint64_t)every == 0; }
 
-static void watch_loss(train_run *run, const tern_step_report *report)
+/* A step that was skipped says nothing about the weights; too many of them end the run. */
+static void watch_loss(const tern_train_flags *c, train_run *run, const tern_step_report *report)
 {
-    if (!report->skipped && report->loss <= BAD_LOSS * run->progress.ln_vocab) { /* false for NaN */
+    if (!run->stuck) {
+        run->stuck = report->skips_in_row >= (uint64_t)c->step.max_skips;
+        run->last = *report;
+    }
+    if (report->skipped || report->outlier) return;
+    if (report->loss <= BAD_LOSS * run->progress.ln_vocab) { /* false for NaN */
         run->bad_steps = 0;
         run->good_loss = report->loss;
         run->good_step = report->attempt + 1;
         return;
     }
-    run->bad_steps++;
-    if (!report->skipped && !isfinite(report->loss)) run->lost = true;
+    if (run->bad_steps++ == 0) run->bad_from = report->attempt + 1;
+    if (!isfinite(report->loss)) run->lost = true;
 }
 
 static bool must_end(const train_run *run)
 {
-    return tern_stop_signal || run->lost || run->bad_steps > MAX_BAD_STEPS || run->progress.json_lost;
+    return tern_stop_signal || run->lost || run->stuck || run->bad_steps > MAX_BAD_STEPS || run->progress.json_lost;
 }
 
 /* Reports come once per step, in order; the first call and a repeated one have nothing new. */
@@ -134,7 +147,7 @@ static tern_status take_report(const tern_train_flags *c, train_run *run, const 
     const uint64_t step = report->attempt + 1;
     if (!report->valid || step <= run->reported) return TERN_OK;
     run->reported = step;
-    watch_loss(run, report);
+    watch_loss(c, run, report);
     const double val = run->val_step == step ? run->val : NAN;
     const bool log = step == 1 || step == (uint64_t)c->steps || is_due(c->log_every, step);
     return tern_progress_step(&run->progress, report, val, log);
@@ -224,16 +237,16 @@ static void say_diverged(const tern_train_flags *c, train_run *run)
         snprintf(good, sizeof good, "the last good loss was %.4f at step %llu", run->good_loss,
                  (unsigned long long)run->good_step);
     tern_progress_say(&run->progress,
-                      "tern: the run diverged at step %llu: its gradient or its loss is not finite, or the loss is "
+                      "tern: the run diverged at step %llu: its loss is not finite or "
                       "above %.0f ln V (%llu step%s in a row); %s; lower --lr, which is %g, or %s",
-                      (unsigned long long)(run->reported - run->bad_steps + 1), BAD_LOSS,
-                      (unsigned long long)run->bad_steps, run->bad_steps == 1 ? "" : "s", good, c->lr, clip);
+                      (unsigned long long)run->bad_from, BAD_LOSS, (unsigned long long)run->bad_steps,
+                      run->bad_steps == 1 ? "" : "s", good, c->lr, clip);
 }
 
 static tern_status end(const tern_train_flags *c, train_run *run)
 {
     tern_status status;
-    tern_progress_outcome outcome = {.val = NAN, .diverged = run->bad_steps > 0};
+    tern_progress_outcome outcome = {.val = NAN, .diverged = run->bad_steps > 0 || run->stuck};
     if (run->reported == 0) { /* the loop takes at least one step unless a signal came before it */
         tern_progress_say(&run->progress, "tern: stopped before the first step; nothing was saved");
         return TERN_OK;
@@ -248,7 +261,8 @@ static tern_status end(const tern_train_flags *c, train_run *run)
     outcome.interrupted = tern_stop_signal != 0;
     TERN_TRY(tern_progress_end(&run->progress, &outcome));
     TERN_TRY(say_where(c, run));
-    if (outcome.diverged) say_diverged(c, run);
+    if (run->bad_steps > 0) say_diverged(c, run);
+    if (run->stuck) tern_train_skips_say(&run->progress, run->trainer, &run->last, c->argc, c->argv);
 fail:
     return status;
 }
@@ -256,7 +270,8 @@ fail:
 /* What was said to have failed counts more than a signal; 130 after Ctrl-C, as shells have it. */
 static int exit_code(const train_run *run)
 {
-    if (run->bad_steps > 0 || run->progress.json_lost || run->progress.metrics_lost) return TERN_CLI_FAILED;
+    if (run->bad_steps > 0 || run->stuck || run->progress.json_lost || run->progress.metrics_lost)
+        return TERN_CLI_FAILED;
     return tern_stop_signal ? 128 + (int)tern_stop_signal : TERN_CLI_OK;
 }
 

@@ -30,15 +30,16 @@ static void fill_table(tern_train_flags *f)
          "believe no more of the device than lavapipe, arc-a770, rtx-3090, rtx-4090, a100 or a JSON file says"},
         TERN_CLI_DEVICE_OPTIONS(&f->device),
     };
-    const size_t count = sizeof rows / sizeof *rows;
-    _Static_assert(TERN_CLI_MODEL_OPTION_COUNT + sizeof rows / sizeof *rows <= TERN_TRAIN_FLAGS_MAX, "a longer table");
+    enum { BEFORE = TERN_CLI_MODEL_OPTION_COUNT + TERN_TRAIN_STEP_ROWS, COUNT = sizeof rows / sizeof *rows };
+    _Static_assert(BEFORE + COUNT <= TERN_TRAIN_FLAGS_MAX, "a longer table");
     tern_cli_model_options(&f->model, f->options);
-    memcpy(f->options + TERN_CLI_MODEL_OPTION_COUNT, rows, sizeof rows);
+    tern_train_step_init(&f->step, f->options + TERN_CLI_MODEL_OPTION_COUNT);
+    memcpy(f->options + BEFORE, rows, sizeof rows);
     f->usage =
         (tern_cli_usage){"train", NULL,
                          "Trains a GPT on text, its bytes being the tokens. Progress goes to stderr. Ctrl-C finishes "
                          "the step, saves and exits with 130.",
-                         f->options, TERN_CLI_MODEL_OPTION_COUNT + count};
+                         f->options, BEFORE + COUNT};
 }
 
 /* Defaults that depend on other flags, and flags that exclude each other. */
@@ -64,12 +65,15 @@ int tern_train_flags_parse(tern_train_flags *f, int argc, char **argv)
                             .min_lr = NAN,
                             .clip = 1,
                             .weight_decay = 0.1,
+                            .argc = argc,
+                            .argv = argv,
                             .val_split = 0.1};
     fill_table(f);
     int code = tern_cli_model_parse(&f->usage, &f->model, argc, argv);
     if (code == TERN_CLI_GO) code = settle(f);
     if (code == TERN_CLI_GO) code = tern_cli_refuse_null(&f->usage, &f->device);
     if (code == TERN_CLI_GO) code = tern_cli_model_get(&f->model, &f->shape);
+    if (code == TERN_CLI_GO) code = tern_train_step_settle(&f->step, &f->shape);
     if (code != TERN_CLI_GO) return code;
     f->model.heads = f->shape.heads;
     f->text = tern_cli_options_json(&f->usage);
@@ -95,5 +99,6 @@ void tern_train_flags_apply(const tern_train_flags *f, tern_text_options *out_op
         (tern_schedule){.lr = f->lr, .min_lr = f->min_lr, .warmup = (uint64_t)f->warmup, .steps = (uint64_t)f->steps};
     options.optimizer.weight_decay = f->weight_decay;
     options.update.clip = f->clip;
+    tern_train_step_apply(&f->step, &options);
     *out_options = options;
 }

@@ -11,18 +11,22 @@
 #define TERN_CLI_TRAIN_FLAGS_H
 
 #include "core/cli/train_options.h"
+#include "core/cli/train_step.h"
 
 #define TERN_TRAIN_FLAGS_MAX 64
 
 typedef struct tern_train_flags {
     tern_cli_device device;
     tern_cli_model model;
+    tern_train_step_flags step;
     const char *data, *out, *limits;
     int64_t steps, warmup, seed, log_every, eval_every, save_every;
     double lr, min_lr, clip, weight_decay, val_split;
     bool json;
     tern_gpt2_options shape; /* the model's, checked */
     char *text;              /* all flags as JSON, for run.json */
+    int argc;                /* the command line itself, */
+    char **argv;             /* the caller's */
     tern_cli_option options[TERN_TRAIN_FLAGS_MAX];
     tern_cli_usage usage;
 } tern_train_flags;

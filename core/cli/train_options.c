@@ -30,7 +30,8 @@ void tern_cli_model_options(tern_cli_model *model, tern_cli_option *out_options)
          "attention heads (default the model's; with another --width, heads of at most 64 channels)"},
         {"width", TERN_CLI_INTEGER, &model->width, "N", 1, 1048576, "channels; a multiple of the heads"},
         {"context", TERN_CLI_INTEGER, &model->context, "N", 1, 16777216, "tokens that the model sees"},
-        {"batch", TERN_CLI_INTEGER, &model->batch, "N", 1, 16777216, "windows of text per step"},
+        {"batch", TERN_CLI_INTEGER, &model->batch, "N", 1, 16777216,
+         "windows of text per micro-batch, which is the step unless --accumulate"},
         {"vocab", TERN_CLI_INTEGER, &model->vocab, "N", 1, 1073741824, "tokens; bytes of text need 256"},
         {"dropout", TERN_CLI_REAL, &model->dropout, "P", 0, 0.99, "probability of dropping an activation"},
     };

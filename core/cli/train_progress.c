@@ -66,21 +66,34 @@ static void format_time(double seconds, char text[32])
         snprintf(text, 32, "%u:%02u", minutes, rest);
 }
 
+static bool is_skipped(const tern_step_report *r) { return r->skipped || r->outlier; }
+
+static const char *what_was_skipped(const tern_step_report *r)
+{
+    if (r->outlier) return "  SKIPPED: the gradient's norm is an outlier";
+    if (!r->skipped) return "";
+    return r->at_floor ? "  SKIPPED: gradient not finite, though the loss scale is at its floor"
+                       : "  SKIPPED: gradient not finite";
+}
+
 static void show_line(tern_progress *p, const tern_step_report *r, double val, bool keep)
 {
-    char used[24], budget[24], eta[32], extra[64] = "", first[48] = "", rate[96] = "", skips[32] = "";
+    char used[24], budget[24], eta[32], extra[64] = "", first[48] = "", rate[96] = "", skips[48] = "",
+                                        outliers[32] = "";
     const uint64_t step = r->attempt + 1;
     format_time((double)(p->steps > step ? p->steps - step : 0) * p->seconds_per_step, eta);
     if (!isnan(val)) snprintf(extra, sizeof extra, "  val %.4f", val);
-    if (r->skips > 0) snprintf(skips, sizeof skips, "  skips %u", r->skips);
+    if (r->skips > 0 || r->scale != 1)
+        snprintf(skips, sizeof skips, "  scale 2^%.0f  skips %u", log2(r->scale), r->skips);
+    if (r->outliers > 0) snprintf(outliers, sizeof outliers, "  outliers %u", r->outliers);
     if (step == 1)
         snprintf(first, sizeof first, " (ln V %.4f)", p->ln_vocab);
     else
         snprintf(rate, sizeof rate, "  %.0f tokens/s  ETA %s", (double)p->tokens_per_step / p->seconds_per_step, eta);
-    fprintf(stderr, "%sstep %llu/%llu  loss %.4f%s%s  norm %.3g  lr %.2e%s  memory %s of %s%s%s%s",
+    fprintf(stderr, "%sstep %llu/%llu  loss %.4f%s%s  norm %.3g  lr %.2e%s  memory %s of %s%s%s%s%s",
             p->terminal ? "\r" : "", (unsigned long long)step, (unsigned long long)p->steps, r->loss, first, extra,
             r->norm, r->lr, rate, tern_cli_bytes(p->peak_bytes, used), tern_cli_bytes(p->budget_bytes, budget), skips,
-            r->skipped ? "  SKIPPED: gradient not finite" : "", p->terminal ? CLEAR_TO_END : "\n");
+            outliers, what_was_skipped(r), p->terminal ? CLEAR_TO_END : "\n");
     p->live = p->terminal;
     if (keep) end_live(p);
     fflush(stderr);
@@ -135,6 +148,7 @@ static tern_status emit_step(tern_progress *p, const tern_step_report *r, double
                     add(json, "tokens_per_s", (double)p->tokens_per_step / p->seconds_per_step) &&
                     add(json, "lr", r->lr) && add(json, "grad_norm", r->norm) &&
                     add(json, "peak_bytes", (double)p->peak_bytes) && add(json, "skips", r->skips) &&
+                    add(json, "outliers", r->outliers) && add(json, "loss_scale", r->scale) &&
                     add(json, "seconds", elapsed(p));
     if (complete && !isnan(val)) complete = add(json, "val_loss", val);
     return emit(p, json, complete);
@@ -146,14 +160,14 @@ tern_status tern_progress_step(tern_progress *p, const tern_step_report *r, doub
     p->recent[p->done++ % TERN_PROGRESS_RECENT] = r->loss;
     p->skips = r->skips;
     const bool validated = !isnan(val);
-    if (!log && !validated && !r->skipped && (!p->terminal || now - p->mark_ns < LIVE_NS)) return TERN_OK;
+    if (!log && !validated && !is_skipped(r) && (!p->terminal || now - p->mark_ns < LIVE_NS)) return TERN_OK;
     const uint64_t spent = now - p->mark_ns > p->pause_ns ? now - p->mark_ns - p->pause_ns : 1;
     p->seconds_per_step = (double)spent * 1e-9 / (double)(step - p->mark_step);
     if (step == 1) p->first_seconds = elapsed(p);
     p->mark_ns = now;
     p->mark_step = step;
     p->pause_ns = 0;
-    show_line(p, r, val, validated || r->skipped || step == 1 || step == p->steps);
+    show_line(p, r, val, validated || is_skipped(r) || step == 1 || step == p->steps);
     return log || validated ? emit_step(p, r, val) : TERN_OK;
 }
 

@@ -40,11 +40,27 @@ static void add_to_state(tern_graph *graph, const char *name, tern_tensor *value
     tern_assign(state, tern_add(state, value));
 }
 
-static tern_tensor *seed(tern_graph *graph)
+static tern_tensor *scale_state(tern_graph *graph)
 {
-    tern_tensor *scale = tern_state(graph, TERN_STATE_SCALE, TERN_F32, 1, (const int64_t[]){1});
+    return tern_state(graph, TERN_STATE_SCALE, TERN_F32, 1, (const int64_t[]){1});
+}
+
+/* weight * scale, of the loss's shape; scale: f32 (1). */
+static tern_tensor *seed(tern_graph *graph, tern_tensor *scale)
+{
     scale = tern_expand(tern_reshape(scale, 0, NULL), graph->loss->rank, graph->loss->shape);
     return graph->loss_weight ? tern_mul(tern_detach(graph->loss_weight), scale) : scale;
+}
+
+/* Appends the backward pass. Call tern_gradients_finish in every case. */
+static tern_status backward(tern_graph *graph, tern_tensor *scale, tern_gradients *out_gradients)
+{
+    graph->pass = TERN_PASS_BACKWARD;
+    const tern_status status = tern_backward(graph, graph->loss, seed(graph, scale), out_gradients);
+    if (status < 0 || out_gradients->count > 0) return status;
+    return tern_error(TERN_ERROR_INVALID,
+                      "no trainable parameter is reached by the loss \"%s\"; there is nothing to train",
+                      graph->loss->label);
 }
 
 static tern_status accumulate_parameter(tern_graph *graph, const tern_gradient *gradient)
@@ -68,15 +84,38 @@ tern_status tern_pass_accumulate(tern_graph *graph)
     TERN_TRY(tern_pass_loss_sums(graph, &n, &loss));
     add_to_state(graph, TERN_STATE_N, n);
     add_to_state(graph, TERN_STATE_LOSS, loss);
-    graph->pass = TERN_PASS_BACKWARD;
-    TERN_TRY(tern_backward(graph, graph->loss, seed(graph), &gradients));
-    if (gradients.count == 0) {
-        status = tern_error(TERN_ERROR_INVALID,
-                            "no trainable parameter is reached by the loss \"%s\"; there is nothing to train",
-                            graph->loss->label);
-        goto fail;
-    }
+    TERN_TRY(backward(graph, scale_state(graph), &gradients));
     for (uint32_t i = 0; i < gradients.count; i++) TERN_TRY(accumulate_parameter(graph, &gradients.items[i]));
+    status = tern_graph_status(graph);
+fail:
+    graph->pass = TERN_PASS_FORWARD;
+    tern_gradients_finish(&gradients);
+    return status;
+}
+
+/* sum of (gradient / scale)^2, (1). */
+static tern_tensor *square(const tern_gradient *gradient, tern_tensor *scale)
+{
+    tern_tensor *g = tern_reshape(tern_gradient_sum(gradient), 1, (const int64_t[]){-1});
+    g = tern_div(g, scale);
+    return total(tern_mul(g, g));
+}
+
+tern_status tern_pass_probe(tern_graph *graph, bool scaled)
+{
+    tern_status status;
+    tern_tensor *n = NULL, *loss = NULL, *sum = NULL;
+    tern_gradients gradients = {0};
+    TERN_TRY(tern_pass_loss_sums(graph, &n, &loss));
+    tern_tensor *scale = scaled ? scale_state(graph) : tern_expand(tern_constant(graph, 1), 1, (const int64_t[]){1});
+    TERN_TRY(backward(graph, scale, &gradients));
+    for (uint32_t i = 0; i < gradients.count; i++) {
+        tern_tensor *one = square(&gradients.items[i], scale);
+        sum = sum ? tern_add(sum, one) : one;
+    }
+    tern_output(n, TERN_PROBE_N);
+    tern_output(loss, TERN_PROBE_LOSS);
+    tern_output(sum, TERN_PROBE_SQUARE);
     status = tern_graph_status(graph);
 fail:
     graph->pass = TERN_PASS_FORWARD;

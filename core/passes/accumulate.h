@@ -23,4 +23,12 @@ TERN_MUST_USE tern_status tern_pass_loss_sums(tern_graph *graph, tern_tensor **o
  * trainable parameter is reached by the loss. */
 TERN_MUST_USE tern_status tern_pass_accumulate(tern_graph *graph);
 
+/* The same, measured instead of accumulated: no state is written. Outputs, each (1) f32: n = sum w; loss = sum w loss;
+ * square = the sum over all trainable parameters of (gradient / S)^2. scaled false: S is 1, and the scale's state is
+ * not read. For calibration (train/calibrate.h). */
+#define TERN_PROBE_N      "probe.n"
+#define TERN_PROBE_LOSS   "probe.loss"
+#define TERN_PROBE_SQUARE "probe.square"
+TERN_MUST_USE tern_status tern_pass_probe(tern_graph *graph, bool scaled);
+
 #endif

@@ -10,8 +10,6 @@
 #include "core/train/loader.h"
 #include "core/train/text_trainer_internal.h"
 
-#define FEED_COUNT 4
-
 void tern_text_options_init(tern_text_options *options)
 {
     memset(options, 0, sizeof *options);
@@ -121,7 +119,7 @@ void tern_text_trainer_info(const tern_text_trainer *t, tern_text_info *out_info
     *out_info = info;
 }
 
-static void make_feeds(const tern_text_trainer *t, const tern_batch *batch, tern_feed feeds[FEED_COUNT])
+void tern_text_feeds(const tern_text_trainer *t, const tern_batch *batch, tern_feed feeds[TERN_TEXT_FEEDS])
 {
     const uint64_t tokens = (uint64_t)t->data.options.batch * t->data.options.context;
     feeds[0] = (tern_feed){"ids", batch->ids, tokens * sizeof *batch->ids};
@@ -134,12 +132,12 @@ static void make_feeds(const tern_text_trainer *t, const tern_batch *batch, tern
 tern_status tern_text_trainer_step(tern_text_trainer *t, tern_step_report *out_report)
 {
     tern_status status;
-    tern_feed feeds[FEED_COUNT];
+    tern_feed feeds[TERN_TEXT_FEEDS];
     for (uint32_t micro = 0; micro < t->options.accumulate; micro++) {
         const tern_batch *batch;
         TERN_TRY(tern_loader_next(t->loader, &batch));
-        make_feeds(t, batch, feeds);
-        status = tern_stepper_micro(t->stepper, feeds, FEED_COUNT, micro * t->options.model.batch);
+        tern_text_feeds(t, batch, feeds);
+        status = tern_stepper_micro(t->stepper, feeds, TERN_TEXT_FEEDS, micro * t->options.model.batch);
         tern_loader_release(t->loader);
         if (status < 0) goto fail;
     }
@@ -161,14 +159,14 @@ tern_status tern_text_trainer_evaluate(tern_text_trainer *t, uint64_t max_batche
 {
     tern_status status;
     double loss = 0, n = 0;
-    tern_feed feeds[FEED_COUNT];
+    tern_feed feeds[TERN_TEXT_FEEDS];
     uint64_t count = max_batches > 0 && max_batches < t->data.val_batches ? max_batches : t->data.val_batches;
     if (count == 0)
         return tern_error(TERN_ERROR_INVALID, "there are no validation data; give a validation split above 0");
-    make_feeds(t, &t->eval_batch, feeds);
+    tern_text_feeds(t, &t->eval_batch, feeds);
     for (uint64_t i = 0; i < count && !(t->stop && *t->stop); i++) {
         tern_data_fill_validation(&t->data, i, &t->eval_batch);
-        TERN_TRY(tern_stepper_eval(t->stepper, feeds, FEED_COUNT));
+        TERN_TRY(tern_stepper_eval(t->stepper, feeds, TERN_TEXT_FEEDS));
     }
     TERN_TRY(tern_stepper_eval_finish(t->stepper, &loss, &n));
     *out_loss = n > 0 ? loss / n : NAN;

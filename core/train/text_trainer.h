@@ -12,6 +12,7 @@
 #include <signal.h>
 
 #include "core/models/gpt2.h"
+#include "core/train/diagnose.h"
 #include "core/train/schedule.h"
 #include "core/train/step.h"
 
@@ -62,6 +63,12 @@ TERN_MUST_USE tern_status tern_text_trainer_evaluate(tern_text_trainer *trainer,
 
 /* Once *stop is not 0, a validation ends after the batch in work. NULL: never. The flag must outlive the trainer. */
 void tern_text_trainer_watch(tern_text_trainer *trainer, const volatile sig_atomic_t *stop);
+
+/* The first tensor that is not finite in the window of a report, which must be the latest: its micro-batches run once
+ * more, with the present weights and scale, until one shows it (text_diagnose.c, diagnose.h). *out_micro: which one,
+ * from 0. */
+TERN_MUST_USE tern_status tern_text_trainer_diagnose(tern_text_trainer *trainer, const tern_step_report *report,
+                                                     tern_diagnosis *out_diagnosis, uint32_t *out_micro);
 
 /* Replaces all weights by name from a .safetensors file; a missing tensor or another shape is an error naming it. */
 TERN_MUST_USE tern_status tern_text_trainer_load(tern_text_trainer *trainer, const char *path);
