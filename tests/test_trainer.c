@@ -2,13 +2,14 @@
 /* test_trainer.c - the public trainer: windows, partial batches, evaluation, tensors by name, misuse and faults.
  *
  * Everything goes through core/tern.h but for the comparison with the text trainer's step and the null device's hooks.
- * Values come from the cpu backend. No GPU. */
+ * Values come from the cpu backend, which opencl and vulkan are compared with where a driver is there. No GPU. */
 #include "tests/test.h"
 #include "tests/train_fixture.h"
 
 #include "core/base/dtype.h"
 #include "core/train/trainer_internal.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -289,6 +290,85 @@ static void test_is_the_text_trainers_step(void **state)
     tern_trainer_destroy(trainer);
     tern_graph_destroy(graph);
     test_run_stop(&run);
+}
+
+/* Every device trains the same program: full and partial batches, dropout, evaluation. */
+static void test_agrees_with_cpu(void **state)
+{
+    const char *backend = *state;
+    double loss[2][3], weight;
+    tern_report r[2];
+    tern_train_options o;
+    tern_device *device = NULL;
+    if (tern_device_open(backend, &device) < 0) TEST_SKIP("%s", tern_error_message());
+    tern_train_options_init(&o, sizeof o);
+    o.accumulate = 2;
+    o.lr = 1e-2;
+    for (int i = 0; i < 2; i++) {
+        fixture f = {.device = i ? device : test_open_device("cpu", 1)};
+        tern_graph *graph = make_graph(BATCH, 0.2);
+        TEST_OK(tern_trainer_create(f.device, graph, &o, &f.trainer));
+        tern_graph_destroy(graph);
+        for (uint32_t k = 0; k < 12; k++) {
+            fill(k, f.x, f.y, BATCH);
+            TEST_OK(step(&f, k % 3 ? BATCH : 5, NULL));
+            if (k % 5 == 0) TEST_OK(evaluate(&f, 3, &loss[i][k / 5], &weight));
+        }
+        r[i].struct_bytes = sizeof r[i];
+        TEST_OK(tern_trainer_finish(f.trainer, &r[i]));
+        stop(&f);
+    }
+    for (int k = 0; k < 3; k++) TEST_NEAR(loss[1][k], loss[0][k], 1e-5 * loss[0][k]);
+    assert_true(r[1].reported == 6 && r[1].weight == r[0].weight && r[1].examples == r[0].examples);
+    TEST_NEAR(r[1].loss, r[0].loss, 1e-5 * r[0].loss);
+    TEST_NEAR(r[1].grad_norm, r[0].grad_norm, 1e-4 * r[0].grad_norm);
+}
+
+/* A device may be shared: two threads, each with a trainer of its own, get the bits that they get alone. */
+typedef struct worker {
+    tern_device *device;
+    uint64_t seed;
+    float fc1[FC1];
+    tern_status status;
+} worker;
+
+static void *train_alone(void *context)
+{
+    worker *w = context;
+    fixture f = {.device = w->device};
+    tern_train_options o;
+    tern_train_options_init(&o, sizeof o);
+    o.seed = w->seed;
+    tern_graph *graph = make_graph(BATCH, 0.2);
+    w->status = tern_trainer_create(f.device, graph, &o, &f.trainer);
+    tern_graph_destroy(graph);
+    for (uint32_t i = 0; i < 50 && w->status >= 0; i++) {
+        fill(i, f.x, f.y, BATCH);
+        w->status = step(&f, BATCH, NULL);
+    }
+    if (w->status >= 0) w->status = tern_trainer_read(f.trainer, "fc1.weight", TERN_F32, w->fc1, sizeof w->fc1);
+    tern_trainer_destroy(f.trainer);
+    return NULL;
+}
+
+static void test_two_threads(void **state)
+{
+    (void)state;
+    tern_device *device = test_open_device("cpu", 2);
+    worker together[2] = {{.device = device, .seed = 1}, {.device = device, .seed = 2}}, alone[2];
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) {
+        alone[i] = together[i];
+        assert_int_equal(pthread_create(&threads[i], NULL, train_alone, &together[i]), 0);
+    }
+    for (int i = 0; i < 2; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        train_alone(&alone[i]);
+        assert_int_equal(together[i].status, TERN_OK);
+        assert_int_equal(alone[i].status, TERN_OK);
+        assert_memory_equal(together[i].fc1, alone[i].fc1, sizeof alone[i].fc1);
+    }
+    tern_device_close(device);
 }
 
 /* ------------------------------------------------------------------ feeding */
@@ -725,6 +805,9 @@ int main(void)
         cmocka_unit_test(test_states),
         cmocka_unit_test(test_last_window),
         cmocka_unit_test(test_is_the_text_trainers_step),
+        cmocka_unit_test_prestate(test_agrees_with_cpu, "opencl"),
+        cmocka_unit_test_prestate(test_agrees_with_cpu, "vulkan"),
+        cmocka_unit_test(test_two_threads),
         cmocka_unit_test(test_stage),
         cmocka_unit_test(test_feed_callback),
         cmocka_unit_test(test_read_and_write),
