@@ -266,27 +266,41 @@ enum { /* arithmetic of a training run */
 };
 
 /* How a graph is trained. Each line begins with the default that tern_train_options_init fills in; after that 0 means
- * 0. The strings are read during tern_trainer_create only. */
+ * 0. The strings are read during tern_trainer_create only. A number that the optimizer does not use is ignored. */
 typedef struct tern_train_options {
     uint32_t struct_bytes; /* sizeof, set by tern_train_options_init */
     int32_t precision;     /* TERN_PRECISION_AUTO: chosen for the device; the choice goes to the log */
-    const char *optimizer; /* "adamw" */
-    const char *schedule;  /* "constant": the learning rate over the updates; others need `steps` */
+    const char *optimizer; /* "adamw"; others by tern_train_options_optimizer, which sets their numbers too */
+    const char *schedule;  /* "constant": the learning rate over the updates; "cosine", "linear", "wsd" need `steps` */
     uint64_t seed;         /* 0: of initial weights and dropout */
     double lr;             /* 1e-3: learning rate at the schedule's top, in (0, 1000] */
     double min_lr;         /* 0: where the schedule ends, in [0, lr] */
     int64_t warmup;        /* 0: updates during which the rate rises linearly to lr */
-    double weight_decay;   /* 0.01: decoupled; acts on tensors of rank 2 and more, >= 0 */
-    double beta1, beta2;   /* 0.9, 0.999: of the moments, in [0, 1) */
-    double epsilon;        /* 1e-8: added to the root of the second moment, > 0 */
+    double weight_decay;   /* 0.1: decoupled; acts on tensors of rank 2 and more, in [0, 1e6] */
+    double beta1, beta2;   /* 0.9, 0.95: of the moments, in [0, 1) */
+    double epsilon;        /* 1e-8: added to the root of the second moment, in (0, 1] */
     double clip_norm;      /* 1: largest norm of the whole gradient; 0: no clipping */
     int64_t accumulate;    /* 1: calls of tern_trainer_step in a window, >= 1 */
     int64_t steps;         /* 0: updates in all, the schedule's horizon; the trainer itself does not stop there */
+    double clip_value;     /* 0: largest magnitude of one element of the mean gradient, before clip_norm; 0: any */
+    double schedule_decay; /* 0: of "wsd", the last part of the way that goes down, in (0, 1]; 0: a fifth */
+    double loss_scale;     /* 0: a power of two that stays; 0: 1, and with f16 found and kept by the device */
+    double momentum;       /* 0: of "sgd" and "muon", in [0, 1) */
+    int32_t nesterov;      /* 0: 1 looks ahead along the momentum */
+    int32_t eight_bit;     /* 0: 1 keeps the optimizer's moments as one byte each, with a scale per 256 */
+    int32_t no_masters;    /* 0: 1 with a 16-bit precision keeps the weights in 16 bits only, rounded by chance */
+    int32_t reserved;      /* 0 */
+    const char *groups;    /* NULL: rules for parameters by name, "PATTERN:lr=0.1,decay=0,frozen" and more behind ';'.
+                              '*' is any characters, '?' one; the first match decides; lr is a factor */
 } tern_train_options;
 
 /* Fills `options` with the defaults. struct_bytes: sizeof *options, so that a program keeps working with a library
  * whose structure has grown; larger than the library knows is allowed while the rest is zero. */
 TERN_API void tern_train_options_init(tern_train_options *options, size_t struct_bytes);
+/* Chooses an optimizer and sets the numbers that are customary for it (betas, epsilon, weight_decay, momentum,
+ * nesterov), which may be changed afterwards. name must live until tern_trainer_create. TERN_ERROR_INVALID listing the
+ * names. */
+TERN_API TERN_MUST_USE tern_status tern_train_options_optimizer(tern_train_options *options, const char *name);
 
 /* One input of a step. data: the examples, row-major without gaps, the first axis counting examples. bytes: of the
  * whole input, or of just the examples given. data NULL: the bytes are in the input's slot already
@@ -313,6 +327,7 @@ typedef struct tern_report {
     int32_t skipped;       /* 1: its gradient was not finite, weights and moments stayed bit for bit */
     int32_t ended;         /* 1: the feed callback had no more examples; nothing was done */
     int64_t skips;         /* windows skipped so far */
+    int64_t skips_in_row;  /* of them, those since the last finite one: many mean that training has diverged */
 } tern_report;
 
 /* Compiles and plans the graph's training, refuses what cannot work or does not fit, allocates all of it and makes the

@@ -263,8 +263,6 @@ static void test_is_the_text_trainers_step(void **state)
     o.lr = 1e-2;
     o.seed = 11;
     o.accumulate = 2;
-    o.beta2 = 0.95;
-    o.weight_decay = 0.1;
     test_run_start(&run, "cpu", 2, &test_tiny);
     TEST_OK(tern_graph_create(&graph));
     TEST_OK(tern_gpt2_build_loss(graph, &test_tiny));
@@ -461,6 +459,44 @@ static void test_feed_callback(void **state)
     stop(&g);
 }
 
+/* ------------------------------------------------------------------ options */
+
+/* The learning rate follows updates, not calls; a frozen group does not move, another optimizer comes with its own
+ * numbers. */
+static void test_numbers_arrive(void **state)
+{
+    (void)state;
+    fixture f;
+    tern_report r = {.struct_bytes = sizeof r};
+    tern_train_options o;
+    float before[FC1], after[FC1], bias[2][16];
+    tern_train_options_init(&o, sizeof o);
+    assert_true(strcmp(o.optimizer, "adamw") == 0 && o.beta2 == 0.95 && o.weight_decay == 0.1 && o.momentum == 0);
+    TEST_OK(tern_train_options_optimizer(&o, "sgd"));
+    assert_true(o.momentum == 0.9 && o.weight_decay == 0 && o.struct_bytes == sizeof o && o.accumulate == 1);
+    TEST_ERROR(tern_train_options_optimizer(&o, "magic"), TERN_ERROR_INVALID, "no optimizer is named \"magic\"");
+    o.schedule = "linear";
+    o.lr = 0.8;
+    o.min_lr = 0.2;
+    o.warmup = 2;
+    o.steps = 5;
+    o.accumulate = 2;
+    o.groups = " fc1.weight:frozen ; fc?.bias:lr=0.5; ";
+    start(&f, BATCH, 0, &o);
+    read_fc1(&f, before);
+    static const double lr[] = {0.4, 0.8, 0.8, 0.5, 0.2};
+    for (int i = 0; i < 5; i++) {
+        for (int k = 0; k < 2; k++) TEST_OK(step(&f, BATCH, NULL));
+        TEST_OK(tern_trainer_finish(f.trainer, &r));
+        TEST_NEAR(r.lr, lr[i], 1e-12);
+        if (i < 2) TEST_OK(tern_trainer_read(f.trainer, "fc1.bias", TERN_F32, bias[i], sizeof bias[i]));
+    }
+    read_fc1(&f, after);
+    assert_memory_equal(before, after, sizeof before);
+    assert_memory_not_equal(bias[0], bias[1], sizeof bias[0]);
+    stop(&f);
+}
+
 /* ------------------------------------------------------------------ tensors */
 
 static void test_read_and_write(void **state)
@@ -653,6 +689,10 @@ static void test_refused_options(void **state)
         NUMBER(beta2, -1, "beta2 is -1"),
         NUMBER(weight_decay, -1, "weight decay is -1"),
         NUMBER(clip_norm, -1, "is -1"),
+        NUMBER(clip_value, -1, "is -1"),
+        NUMBER(schedule_decay, 2, "decay is 2"),
+        NUMBER(loss_scale, 3, "is 3"),
+        INTEGER(no_masters, 1, "masters"),
         INTEGER(accumulate, 0, "accumulate is 0"),
         INTEGER(accumulate, 1ll << 40, "accumulate is 1099511627776"),
         INTEGER(warmup, -1, "warmup is -1"),
@@ -673,6 +713,12 @@ static void test_refused_options(void **state)
     o = good;
     o.schedule = "magic";
     refuse(device, graph, &o, TERN_ERROR_NOT_FOUND, "no schedule \"magic\"; the schedules are ");
+    o.schedule = "constant";
+    o.groups = "fc1.weight:frozen;nothing.*:lr=2";
+    refuse(device, graph, &o, TERN_ERROR_INVALID, "nothing.*");
+    o.groups = "fc1.weight:magic";
+    refuse(device, graph, &o, TERN_ERROR_INVALID, "magic");
+    o.groups = NULL;
     o.schedule = "cosine";
     refuse(device, graph, &o, TERN_ERROR_INVALID, "the schedule \"cosine\" ends at steps, which is 0");
     refuse(NULL, graph, &good, TERN_ERROR_INVALID, "the device is NULL");
@@ -810,6 +856,7 @@ int main(void)
         cmocka_unit_test(test_two_threads),
         cmocka_unit_test(test_stage),
         cmocka_unit_test(test_feed_callback),
+        cmocka_unit_test(test_numbers_arrive),
         cmocka_unit_test(test_read_and_write),
         cmocka_unit_test(test_save_and_load),
         cmocka_unit_test(test_refused_steps),

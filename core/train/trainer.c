@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trainer.c - tern_trainer: the public handle over setup and stepper. Options, life, windows, reports, evaluation.
+/* trainer.c - tern_trainer: the public handle over setup and stepper. Life, windows, reports, evaluation.
  *
  *     graph ──> copy ──> setup (micro, update, eval) ──> stepper        step, step, ... accumulate-th step: update
  *
@@ -14,49 +14,6 @@
 #include "core/base/log.h"
 #include "core/passes/instance.h"
 #include "core/train/trainer_internal.h"
-
-/* ------------------------------------------------------------------ options */
-
-static const tern_train_options defaults = {
-    .precision = TERN_PRECISION_AUTO,
-    .optimizer = "adamw",
-    .schedule = "constant",
-    .lr = 1e-3,
-    .weight_decay = 0.01,
-    .beta1 = 0.9,
-    .beta2 = 0.999,
-    .epsilon = 1e-8,
-    .clip_norm = 1,
-    .accumulate = 1,
-};
-
-void tern_train_options_init(tern_train_options *options, size_t struct_bytes)
-{
-    if (!options || struct_bytes < sizeof options->struct_bytes) return;
-    memset(options, 0, struct_bytes);
-    memcpy(options, &defaults, struct_bytes < sizeof defaults ? struct_bytes : sizeof defaults);
-    options->struct_bytes = (uint32_t)struct_bytes;
-}
-
-/* The caller's options in the library's own structure, defaults behind what the caller's lacks. */
-static tern_status read_options(const tern_train_options *given, tern_train_options *out)
-{
-    *out = defaults;
-    if (!given) return TERN_OK;
-    const size_t bytes = given->struct_bytes;
-    if (bytes < sizeof given->struct_bytes + sizeof given->precision || bytes > 4096)
-        return tern_error(TERN_ERROR_INVALID,
-                          "the training options' struct_bytes is %zu; call tern_train_options_init before setting them",
-                          bytes);
-    memcpy(out, given, bytes < sizeof *out ? bytes : sizeof *out);
-    for (size_t i = sizeof *out; i < bytes; i++)
-        if (((const unsigned char *)given)[i] != 0)
-            return tern_error(TERN_ERROR_UNSUPPORTED,
-                              "the training options set byte %zu, but this library (tern %s) knows %zu; use the header "
-                              "of the library that is loaded",
-                              i, tern_version(), sizeof *out);
-    return TERN_OK;
-}
 
 /* ---------------------------------------------------------------- failures */
 
@@ -103,51 +60,6 @@ fail:
     return status;
 }
 
-static tern_status check_precision(const tern_trainer *t, int32_t precision)
-{
-    if (precision == TERN_PRECISION_BF16 || precision == TERN_PRECISION_F16)
-        return tern_error(TERN_ERROR_UNSUPPORTED, "%s trains in f32 only so far; choose TERN_PRECISION_F32",
-                          t->device->title);
-    if (precision != TERN_PRECISION_AUTO && precision != TERN_PRECISION_F32)
-        return tern_error(TERN_ERROR_INVALID, "precision %d is no TERN_PRECISION_ value", precision);
-    if (precision == TERN_PRECISION_AUTO) tern_log_write(TERN_LOG_INFO, "precision f32: the only one so far");
-    return TERN_OK;
-}
-
-static tern_status take_numbers(tern_trainer *t, const tern_train_options *o, tern_setup_options *out)
-{
-    tern_status status = TERN_OK;
-    tern_optimizer_kind kind = TERN_OPTIMIZER_ADAMW;
-    if (o->accumulate < 1 || o->accumulate > UINT32_MAX / t->batch)
-        return tern_error(TERN_ERROR_INVALID, "accumulate is %lld; it must lie in [1, %u] for a batch of %u",
-                          (long long)o->accumulate, UINT32_MAX / t->batch, t->batch);
-    t->accumulate = (uint32_t)o->accumulate;
-    if (o->warmup < 0 || o->steps < 0)
-        return tern_error(TERN_ERROR_INVALID, "warmup is %lld and steps %lld; neither may be negative",
-                          (long long)o->warmup, (long long)o->steps);
-    t->schedule =
-        (tern_schedule){.lr = o->lr, .min_lr = o->min_lr, .warmup = (uint64_t)o->warmup, .steps = (uint64_t)o->steps};
-    TERN_TRY(tern_schedule_parse(o->schedule ? o->schedule : defaults.schedule, &t->schedule.kind));
-    TERN_TRY(tern_schedule_check(&t->schedule));
-    if (t->schedule.kind != TERN_SCHEDULE_CONSTANT && o->steps <= o->warmup)
-        return tern_error(
-            TERN_ERROR_INVALID,
-            "the schedule \"%s\" ends at steps, which is %lld with a warmup of %lld; set it to the number "
-            "of updates in all",
-            o->schedule, (long long)o->steps, (long long)o->warmup);
-    TERN_TRY(check_precision(t, o->precision));
-    TERN_TRY(tern_optimizer_parse(o->optimizer ? o->optimizer : defaults.optimizer, &kind));
-    *out = (tern_setup_options){
-        .model = {build_model, t}, .batch = t->batch, .evaluate = true, .update = {.clip = o->clip_norm}};
-    tern_optimizer_init(&out->optimizer, kind);
-    out->optimizer.beta1 = o->beta1;
-    out->optimizer.beta2 = o->beta2;
-    out->optimizer.epsilon = o->epsilon;
-    out->optimizer.weight_decay = o->weight_decay;
-fail:
-    return status;
-}
-
 static tern_status check_memory(const tern_trainer *t)
 {
     tern_setup_memory memory;
@@ -178,23 +90,27 @@ tern_status tern_trainer_create(tern_device *device, tern_graph *graph, const te
     tern_status status;
     tern_train_options o;
     tern_setup_options setup;
+    tern_parameter_group *groups = NULL;
     tern_trainer *t = NULL;
     if (!out_trainer) return tern_error(TERN_ERROR_INVALID, "out_trainer is NULL; pass the address of a pointer");
     *out_trainer = NULL;
     if (!device) return tern_error(TERN_ERROR_INVALID, "the device is NULL; open one with tern_device_open");
-    TERN_TRY(read_options(options, &o));
+    TERN_TRY(tern_trainer_options_read(options, &o));
     t = calloc(1, sizeof *t);
     if (!t) return tern_error_memory("a trainer", sizeof *t);
     t->device = device;
     TERN_TRY(take_graph(t, graph));
-    TERN_TRY(take_numbers(t, &o, &setup));
+    TERN_TRY(tern_trainer_options_take(t, &o, &setup, &groups));
+    setup.model = (tern_model){build_model, t};
+    setup.evaluate = true;
     TERN_TRY(tern_setup_create(device, &setup, &t->setup));
     TERN_TRY(check_memory(t));
     find_sorts(t);
     TERN_TRY(tern_stepper_create(t->setup, o.seed, &t->stepper));
     *out_trainer = t;
-    return TERN_OK;
+    t = NULL;
 fail:
+    free(groups);
     tern_trainer_destroy(t);
     return status;
 }
@@ -240,6 +156,7 @@ static void write_report(const tern_trainer *t, bool updated, bool ended, tern_r
         r.loss_scale = last->scale;
         r.skipped = last->skipped;
         r.skips = last->skips;
+        r.skips_in_row = last->skips_in_row;
     }
     memcpy(out, &r, bytes);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trainer_internal.h - the fields behind tern_trainer, shared by its files.
  *
- *     trainer.c          options, life, windows and reports        trainer_feed.c     what goes into an input's slot
- *     trainer_tensors.c  read, write, load, save by name           trainer_dlpack.c   the same for DLPack's tensors
- *     feeder.c           the thread behind tern_trainer_feed_with
+ *     trainer.c          life, windows and reports            trainer_options.c  from the options to the setup's
+ *     trainer_tensors.c  read, write, load, save by name      trainer_dlpack.c   the same for DLPack's tensors
+ *     trainer_feed.c     what goes into an input's slot       feeder.c           tern_trainer_feed_with's thread
  *
  * Not for other rooms. Invariant: an argument is refused before anything of the trainer changes; what fails after that
  * is kept in `failed` and returned by every later call. */
@@ -44,6 +44,13 @@ struct tern_trainer {
     tern_status failed;
     char failure[1024];
 };
+
+/* The caller's options in the library's own structure. */
+TERN_MUST_USE tern_status tern_trainer_options_read(const tern_train_options *given, tern_train_options *out);
+/* Checks them and fills the trainer's schedule and accumulation and the setup's numbers. *out_groups (free() it) is
+ * what the setup's groups point to. */
+TERN_MUST_USE tern_status tern_trainer_options_take(tern_trainer *trainer, const tern_train_options *options,
+                                                    tern_setup_options *out_setup, tern_parameter_group **out_groups);
 
 /* Refuses a trainer that has failed, or NULL. */
 TERN_MUST_USE tern_status tern_trainer_ready(const tern_trainer *trainer);

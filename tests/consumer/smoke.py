@@ -30,7 +30,7 @@ class Report(c.Structure):
     _fields_ = [("struct_bytes", c.c_uint32), ("updated", c.c_int32), ("step", c.c_int64), ("examples", c.c_int64),
                 ("reported", c.c_int64), ("loss", c.c_double), ("weight", c.c_double), ("grad_norm", c.c_double),
                 ("lr", c.c_double), ("loss_scale", c.c_double), ("skipped", c.c_int32), ("ended", c.c_int32),
-                ("skips", c.c_int64)]
+                ("skips", c.c_int64), ("skips_in_row", c.c_int64)]
 
 
 def check(status):
