@@ -162,6 +162,55 @@ fail:
     return status;
 }
 
+/* In pieces, for file systems without links. */
+static tern_status copy(const char *from, const char *path)
+{
+    tern_status status = TERN_OK;
+    tern_file_writer *writer = NULL;
+    const size_t most = 1048576;
+    char *piece = malloc(most);
+    const int fd = open(from, O_RDONLY | O_CLOEXEC);
+    if (!piece || fd < 0) {
+        status = piece ? tern_error(TERN_ERROR_IO, "cannot read \"%s\": %s", from, strerror(errno))
+                       : tern_error_memory("a piece of a file", most);
+        goto fail;
+    }
+    TERN_TRY(tern_file_begin(path, &writer));
+    for (ssize_t got; (got = read(fd, piece, most)) != 0;) {
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) {
+            status = tern_error(TERN_ERROR_IO, "cannot read \"%s\": %s", from, strerror(errno));
+            goto fail;
+        }
+        TERN_TRY(tern_file_append(writer, piece, (size_t)got));
+    }
+    status = tern_file_commit(writer);
+    writer = NULL;
+fail:
+    tern_file_abandon(writer);
+    if (fd >= 0) close(fd);
+    free(piece);
+    return status;
+}
+
+tern_status tern_file_link(const char *from, const char *path)
+{
+    const size_t bytes = strlen(path) + 64;
+    char *temporary = malloc(bytes);
+    if (!temporary) return tern_error_memory("a file name", bytes);
+    const int fd = create_temporary(path, temporary, bytes);
+    if (fd >= 0) close(fd);
+    bool linked = fd >= 0 && unlink(temporary) == 0 && link(from, temporary) == 0;
+    if (linked) {
+        linked = rename(temporary, path) == 0;
+        unlink(temporary); /* it stays where both names were one file already: rename does nothing then */
+    }
+    free(temporary);
+    if (!linked) return copy(from, path);
+    sync_folder(path);
+    return TERN_OK;
+}
+
 static tern_status read_error(const char *path, int error)
 {
     return tern_error(error == ENOENT ? TERN_ERROR_NOT_FOUND : TERN_ERROR_IO,

@@ -13,6 +13,10 @@
 /* Replaces or makes the file. On failure the old file is untouched and no temporary is left. */
 TERN_API TERN_MUST_USE tern_status tern_file_write(const char *path, const void *data, size_t bytes);
 
+/* Makes or replaces `path` by the file `from` without copying it where the file system can (a hard link); as atomic.
+ * The two may then be one file: replace them, never write into them. */
+TERN_API TERN_MUST_USE tern_status tern_file_link(const char *from, const char *path);
+
 /* The same for files that are too large to hold in memory, in pieces:
  *     tern_file_begin ─ tern_file_append ... ─┬─ tern_file_commit   the file is there
  *                                             └─ tern_file_abandon  nothing has changed
