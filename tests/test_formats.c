@@ -44,10 +44,10 @@ static void put_tensors(const char *name, const char *header, size_t data_bytes)
 
 /* ---------------------------------------------------------------- round trip */
 
-static tern_status source(void *context, uint32_t index, float *out, uint64_t count)
+static tern_status source(void *context, uint32_t index, void *out, uint64_t bytes)
 {
-    const float *const *arrays = context;
-    memcpy(out, arrays[index], count * sizeof *out);
+    const void *const *arrays = context;
+    memcpy(out, arrays[index], bytes);
     return TERN_OK;
 }
 
@@ -55,7 +55,8 @@ static void test_round_trip(void **state)
 {
     (void)state;
     const float a[6] = {1.5f, -0.0f, 3e-41f, 4, 5, INFINITY}, b[1] = {7}, *arrays[2] = {a, b};
-    const tern_safetensors_entry entries[2] = {{"h.0.\"quoted\".weight", 2, {2, 3}}, {"scalar", 0, {0}}};
+    const tern_safetensors_entry entries[2] = {{"h.0.\"quoted\".weight", TERN_F32, 2, {2, 3}},
+                                               {"scalar", TERN_F32, 0, {0}}};
     tern_safetensors *file = NULL;
     TEST_OK(tern_safetensors_write(at("round.safetensors"), entries, 2, source, arrays));
     TEST_OK(tern_safetensors_open(at("round.safetensors"), &file));
@@ -75,16 +76,48 @@ static void test_round_trip(void **state)
     tern_safetensors_close(file);
 }
 
-static tern_status failing_source(void *context, uint32_t index, float *out, uint64_t count)
+/* What a sidecar of a checkpoint holds: other types than f32, and sizes that no word divides. */
+static void test_all_dtypes(void **state)
 {
-    (void)context, (void)out, (void)count;
+    (void)state;
+    static const int32_t dtypes[] = {TERN_U8, TERN_F16, TERN_BF16, TERN_U16, TERN_U32, TERN_I32, TERN_F32};
+    enum { COUNT = sizeof dtypes / sizeof *dtypes };
+    unsigned char bytes[COUNT][12];
+    const void *arrays[COUNT];
+    char names[COUNT][8];
+    tern_safetensors_entry entries[COUNT];
+    tern_safetensors *file = NULL;
+    for (int i = 0; i < COUNT; i++) {
+        for (int j = 0; j < 12; j++) bytes[i][j] = (unsigned char)(31 * i + 7 * j);
+        snprintf(names[i], sizeof names[i], "t%d", i);
+        arrays[i] = bytes[i];
+        entries[i] = (tern_safetensors_entry){names[i], dtypes[i], 1, {3}};
+    }
+    TEST_OK(tern_safetensors_write(at("all.safetensors"), entries, COUNT, source, (void *)arrays));
+    TEST_OK(tern_safetensors_open(at("all.safetensors"), &file));
+    for (int i = 0; i < COUNT; i++) {
+        const tern_safetensor *tensor = tern_safetensors_find(file, names[i]);
+        assert_non_null(tensor);
+        assert_int_equal(tensor->dtype, dtypes[i]);
+        assert_int_equal(tensor->bytes, tern_dtype_bytes(dtypes[i], 3));
+        assert_memory_equal(file->data + tensor->offset, bytes[i], tensor->bytes);
+    }
+    tern_safetensors_close(file);
+    entries[2].dtype = 99;
+    TEST_ERROR(tern_safetensors_write(at("all.safetensors"), entries, COUNT, source, (void *)arrays),
+               TERN_ERROR_INVALID, "tensor \"t2\" has dtype 99");
+}
+
+static tern_status failing_source(void *context, uint32_t index, void *out, uint64_t bytes)
+{
+    (void)context, (void)out, (void)bytes;
     return index == 1 ? tern_error(TERN_ERROR_DEVICE_LOST, "the device is gone") : TERN_OK;
 }
 
 static void test_failed_write_changes_nothing(void **state)
 {
     (void)state;
-    const tern_safetensors_entry entries[2] = {{"a", 1, {4}}, {"b", 1, {4}}};
+    const tern_safetensors_entry entries[2] = {{"a", TERN_F32, 1, {4}}, {"b", TERN_F32, 1, {4}}};
     put("old.safetensors", "old", 3);
     TEST_ERROR(tern_safetensors_write(at("old.safetensors"), entries, 2, failing_source, NULL), TERN_ERROR_DEVICE_LOST,
                "gone");
@@ -252,9 +285,13 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_failed_write_changes_nothing),
-        cmocka_unit_test(test_half_precision), cmocka_unit_test(test_malformed_files),
-        cmocka_unit_test(test_foreign_files),  cmocka_unit_test(test_text_folder),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_all_dtypes),
+        cmocka_unit_test(test_failed_write_changes_nothing),
+        cmocka_unit_test(test_half_precision),
+        cmocka_unit_test(test_malformed_files),
+        cmocka_unit_test(test_foreign_files),
+        cmocka_unit_test(test_text_folder),
         cmocka_unit_test(test_text_errors),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -36,6 +36,8 @@ typedef struct tern_safetensors {
  */
 TERN_MUST_USE tern_status tern_safetensors_open(const char *path, tern_safetensors **out_file);
 void tern_safetensors_close(tern_safetensors *file);
+/* How the format spells a dtype ("F32"); NULL for one that it does not have. */
+const char *tern_safetensors_dtype_name(int32_t dtype);
 /* NULL when absent. */
 const tern_safetensor *tern_safetensors_find(const tern_safetensors *file, const char *name);
 /* The tensor's elements as f32 (`count` of them, exactly the tensor's); F16 and BF16 are converted, integers refused.
@@ -43,13 +45,14 @@ const tern_safetensor *tern_safetensors_find(const tern_safetensors *file, const
 TERN_MUST_USE tern_status tern_safetensors_read(const tern_safetensors *file, const tern_safetensor *tensor, float *out,
                                                 uint64_t count);
 
-/* What to write: dtype F32; the writer calls `read` once per tensor, in order, for its bytes. */
+/* What to write; the writer calls `read` once per tensor, in order, for its bytes. */
 typedef struct tern_safetensors_entry {
     const char *name;
+    int32_t dtype; /* TERN_F32, ... */
     int32_t rank;
     int64_t shape[TERN_MAX_RANK];
 } tern_safetensors_entry;
-typedef tern_status (*tern_safetensors_source)(void *context, uint32_t index, float *out, uint64_t count);
+typedef tern_status (*tern_safetensors_source)(void *context, uint32_t index, void *out, uint64_t bytes);
 
 /* On failure nothing named `path` has changed and no temporary file is left. */
 TERN_MUST_USE tern_status tern_safetensors_write(const char *path, const tern_safetensors_entry *entries,

@@ -27,6 +27,13 @@ static const format_dtype format_dtypes[] = {
     {"U8", TERN_U8},   {"U16", TERN_U16}, {"U32", TERN_U32},
 };
 
+const char *tern_safetensors_dtype_name(int32_t dtype)
+{
+    for (size_t i = 0; i < sizeof format_dtypes / sizeof *format_dtypes; i++)
+        if (format_dtypes[i].dtype == dtype) return format_dtypes[i].name;
+    return NULL;
+}
+
 static tern_status map_file(tern_safetensors *file)
 {
     tern_status status = TERN_OK;

@@ -7,27 +7,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/dtype.h"
 #include "core/base/file.h"
 #include "core/formats/safetensors.h"
 
-static uint64_t entry_count(const tern_safetensors_entry *entry)
+static uint64_t entry_bytes(const tern_safetensors_entry *entry)
 {
     uint64_t count = 1;
     for (int32_t i = 0; i < entry->rank; i++) count *= (uint64_t)entry->shape[i];
-    return count;
+    return tern_dtype_bytes(entry->dtype, count);
 }
 
 static bool add_entry(cJSON *header, const tern_safetensors_entry *entry, uint64_t offset)
 {
     cJSON *item = cJSON_AddObjectToObject(header, entry->name);
-    if (!item || !cJSON_AddStringToObject(item, "dtype", "F32")) return false;
+    const char *dtype = tern_safetensors_dtype_name(entry->dtype);
+    if (!item || !cJSON_AddStringToObject(item, "dtype", dtype)) return false;
     cJSON *shape = cJSON_AddArrayToObject(item, "shape");
     cJSON *offsets = cJSON_AddArrayToObject(item, "data_offsets");
     if (!shape || !offsets) return false;
     for (int32_t i = 0; i < entry->rank; i++)
         if (!cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)entry->shape[i]))) return false;
     return cJSON_AddItemToArray(offsets, cJSON_CreateNumber((double)offset)) &&
-           cJSON_AddItemToArray(offsets, cJSON_CreateNumber((double)(offset + entry_count(entry) * sizeof(float))));
+           cJSON_AddItemToArray(offsets, cJSON_CreateNumber((double)(offset + entry_bytes(entry))));
 }
 
 /* The header text, padded with spaces so that the data start on a multiple of 8; NULL when out of memory. */
@@ -40,7 +42,7 @@ static char *make_header(const tern_safetensors_entry *entries, uint32_t count, 
     if (!metadata || !cJSON_AddStringToObject(metadata, "format", "pt")) goto end;
     for (uint32_t i = 0; i < count; i++) {
         if (!add_entry(header, &entries[i], offset)) goto end;
-        offset += entry_count(&entries[i]) * sizeof(float);
+        offset += entry_bytes(&entries[i]);
     }
     text = cJSON_PrintUnformatted(header);
     if (!text) goto end;
@@ -60,15 +62,15 @@ static tern_status write_tensors(tern_file_writer *writer, const tern_safetensor
                                  tern_safetensors_source read, void *context)
 {
     tern_status status = TERN_OK;
-    float *buffer = NULL;
+    void *buffer = NULL;
     uint64_t largest = 1;
     for (uint32_t i = 0; i < count; i++)
-        if (entry_count(&entries[i]) > largest) largest = entry_count(&entries[i]);
-    buffer = malloc(largest * sizeof *buffer);
-    if (!buffer) return tern_error_memory("a tensor to be written", largest * sizeof *buffer);
+        if (entry_bytes(&entries[i]) > largest) largest = entry_bytes(&entries[i]);
+    buffer = malloc(largest);
+    if (!buffer) return tern_error_memory("a tensor to be written", largest);
     for (uint32_t i = 0; i < count; i++) {
-        TERN_TRY(read(context, i, buffer, entry_count(&entries[i])));
-        TERN_TRY(tern_file_append(writer, buffer, entry_count(&entries[i]) * sizeof *buffer));
+        TERN_TRY(read(context, i, buffer, entry_bytes(&entries[i])));
+        TERN_TRY(tern_file_append(writer, buffer, entry_bytes(&entries[i])));
     }
 fail:
     free(buffer);
@@ -82,6 +84,10 @@ tern_status tern_safetensors_write(const char *path, const tern_safetensors_entr
     tern_file_writer *writer = NULL;
     size_t header_bytes = 0;
     unsigned char length[8];
+    for (uint32_t i = 0; i < count; i++)
+        if (!tern_safetensors_dtype_name(entries[i].dtype))
+            return tern_error(TERN_ERROR_INVALID, "tensor \"%s\" has dtype %d, which a safetensors file cannot hold",
+                              entries[i].name, entries[i].dtype);
     char *header = make_header(entries, count, &header_bytes);
     if (!header) return tern_error_memory("a safetensors header", count * sizeof *entries);
     for (int i = 0; i < 8; i++) length[i] = (unsigned char)((uint64_t)header_bytes >> 8 * i);

@@ -223,11 +223,11 @@ fail:
     return status;
 }
 
-static tern_status read_parameter(void *context, uint32_t index, float *out, uint64_t count)
+static tern_status read_parameter(void *context, uint32_t index, void *out, uint64_t bytes)
 {
     tern_trainer *t = context;
-    return tern_trainer_keep(t, tern_store_read(tern_stepper_store(t->stepper),
-                                                t->setup->layout->parameters[index].name, out, count * sizeof *out));
+    return tern_trainer_keep(
+        t, tern_store_read(tern_stepper_store(t->stepper), t->setup->layout->parameters[index].name, out, bytes));
 }
 
 static tern_status save_weights(tern_trainer *t, const char *path)
@@ -237,6 +237,7 @@ static tern_status save_weights(tern_trainer *t, const char *path)
     if (!entries) return tern_error_memory("the list of tensors", layout->parameter_count * sizeof *entries);
     for (uint32_t i = 0; i < layout->parameter_count; i++) {
         entries[i].name = layout->parameters[i].name;
+        entries[i].dtype = TERN_F32;
         entries[i].rank = layout->parameters[i].rank;
         memcpy(entries[i].shape, layout->parameters[i].shape, sizeof entries[i].shape);
     }
