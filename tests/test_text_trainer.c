@@ -97,6 +97,7 @@ static void test_train_save_sample(void **state)
     tern_step_report report;
     double first = 0, loss = 0, again = 0;
     int lock = -1, second = -1;
+    const tern_text_save save = {.flags_json = "{\"steps\": 200}", .keep = 2, .val_loss = NAN};
     uint64_t tokens = 0;
     snprintf(out, sizeof out, "%s/deep/run", folder);
     tern_text_options_init(&o);
@@ -124,7 +125,7 @@ static void test_train_save_sample(void **state)
     assert_true(isnan(again) && tokens == 0);
     tern_text_trainer_watch(trainer, NULL);
 
-    TEST_OK(tern_text_trainer_save(trainer, out, "{\"steps\": 200}"));
+    TEST_OK(tern_text_trainer_save(trainer, out, &save));
     TEST_OK(tern_run_append(out, "{\"step\":1}"));
     TEST_OK(tern_run_append(out, "{\"step\":2}"));
     TEST_ERROR(tern_run_prepare(out, 0, NULL), TERN_ERROR_INVALID, "holds a run already");
@@ -139,7 +140,7 @@ static void test_train_save_sample(void **state)
     free(text);
     snprintf(file, sizeof file, "%s/run.json", out);
     TEST_OK(tern_file_read(file, 0, &text, &bytes));
-    static const char *const parts[] = {"\"steps\":\t200", "\"backend\":\t\"cpu\"", "\"fingerprint\"", "\"variants\"",
+    static const char *const parts[] = {"\"steps\":\t200", "\"backend\":\t\"cpu\"", "\"fingerprint\"", "\"checkpoint\"",
                                         "\"flags\""};
     for (size_t i = 0; i < 5; i++)
         if (!strstr(text, parts[i])) fail_msg("run.json lacks %s", parts[i]);

@@ -18,19 +18,23 @@
 #include "core/base/time.h"
 #include "core/cli/train_flags.h"
 #include "core/cli/train_progress.h"
+#include "core/cli/train_resume.h"
+#include "core/cli/train_saves.h"
 #include "core/cli/train_signals.h"
 #include "core/cli/train_skips.h"
 
 #define VAL_BATCHES       20u      /* of a validation during the run: a look, not a measurement */
 #define FINAL_VAL_BATCHES 200u     /* of the one at the end */
-#define SMALL_FILES_BYTES 1048576u /* config.json, run.json and the metrics */
+#define SMALL_FILES_BYTES 1048576u /* run.json and the metrics */
 #define MAX_BAD_STEPS     10u      /* in a row; more is a run that has diverged */
 #define BAD_LOSS          10.0     /* times ln V, the loss of a guess: nothing is learnt up there */
 
 typedef struct train_run {
     tern_device *device;
+    tern_train_origin origin;
     tern_text_trainer *trainer;
     tern_progress progress;
+    tern_train_saves saves;
     double val;        /* of the latest validated step, until its report comes; NaN: none */
     uint64_t val_step; /* that step, from 1 */
     uint64_t reported;
@@ -40,8 +44,9 @@ typedef struct train_run {
     uint64_t bad_from;  /* the first of them */
     double good_loss;   /* of step good_step; without one yet, that is 0 */
     uint64_t good_step;
-    bool lost; /* a loss was not finite though its step was taken: the weights are spoilt */
-    int lock;  /* of the folder, or -1 */
+    bool lost;   /* a loss was not finite though its step was taken: the weights are spoilt */
+    bool spoilt; /* the latest step that was taken was bad */
+    int lock;    /* of the folder, or -1 */
 } train_run;
 
 /* -------------------------------------------------------------------- start */
@@ -58,11 +63,22 @@ static tern_status create_trainer(const tern_train_flags *c, train_run *run)
     tern_status status;
     tern_text_options options;
     tern_train_flags_apply(c, &options);
-    TERN_TRY(look_at_folder(c->out));
+    if (run->origin.checkpoint) options.resume = &run->origin.resume;
+    if (!run->origin.in_place) TERN_TRY(look_at_folder(c->out));
     TERN_TRY(tern_cli_open_limited(&c->device, c->limits, false, &run->device, &options.plan));
     TERN_TRY(tern_text_trainer_create(run->device, &options, &run->trainer));
 fail:
     return status;
+}
+
+/* Room for the first checkpoint of this session. What an earlier session had written since the checkpoint goes. */
+static tern_status take_folder(const tern_train_flags *c, train_run *run, const tern_text_info *info)
+{
+    const uint64_t bytes = info->checkpoint_bytes + SMALL_FILES_BYTES;
+    if (!c->out) return TERN_OK;
+    if (!run->origin.in_place) return tern_run_prepare(c->out, bytes, &run->lock);
+    tern_status status = tern_run_check_space(c->out, bytes);
+    return status < 0 ? status : tern_run_cut(c->out, info->steps_done);
 }
 
 static uint64_t device_bytes(const train_run *run, const tern_text_info *info)
@@ -99,17 +115,21 @@ static tern_status start(const tern_train_flags *c, train_run *run)
     TERN_TRY(create_trainer(c, run));
     tern_text_trainer_watch(run->trainer, &tern_stop_signal);
     tern_text_trainer_info(run->trainer, &info);
-    if (c->out) TERN_TRY(tern_run_prepare(c->out, info.parameters * sizeof(float) + SMALL_FILES_BYTES, &run->lock));
+    TERN_TRY(take_folder(c, run, &info));
     run->progress = (tern_progress){.out = c->out,
                                     .json = c->json,
                                     .steps = (uint64_t)c->steps,
+                                    .before = info.steps_done,
                                     .tokens_per_step = info.tokens_per_step,
                                     .ln_vocab = log(c->shape.vocab),
                                     .peak_bytes = device_bytes(run, &info),
                                     .budget_bytes = info.memory.budget};
     run->val = NAN;
+    run->reported = info.steps_done;
     say_what(c, run, &info, (double)(tern_time_ns() - begin) * 1e-9);
+    tern_train_origin_say(&run->origin, c, &info);
     tern_progress_start(&run->progress);
+    tern_train_saves_start(&run->saves, c, run->trainer, &run->progress, run->origin.in_place);
 fail:
     return status;
 }
@@ -128,11 +148,13 @@ static void watch_loss(const tern_train_flags *c, train_run *run, const tern_ste
     if (report->skipped || report->outlier) return;
     if (report->loss <= BAD_LOSS * run->progress.ln_vocab) { /* false for NaN */
         run->bad_steps = 0;
+        run->spoilt = false;
         run->good_loss = report->loss;
         run->good_step = report->attempt + 1;
         return;
     }
     if (run->bad_steps++ == 0) run->bad_from = report->attempt + 1;
+    run->spoilt = true;
     if (!isfinite(report->loss)) run->lost = true;
 }
 
@@ -149,7 +171,7 @@ static tern_status take_report(const tern_train_flags *c, train_run *run, const 
     run->reported = step;
     watch_loss(c, run, report);
     const double val = run->val_step == step ? run->val : NAN;
-    const bool log = step == 1 || step == (uint64_t)c->steps || is_due(c->log_every, step);
+    const bool log = step == run->progress.before + 1 || step == (uint64_t)c->steps || is_due(c->log_every, step);
     return tern_progress_step(&run->progress, report, val, log);
 }
 
@@ -171,30 +193,39 @@ fail:
     return status;
 }
 
-static tern_status save(const tern_train_flags *c, train_run *run)
-{
-    if (!c->out) return TERN_OK;
-    const uint64_t begin = tern_time_ns();
-    tern_status status = tern_text_trainer_save(run->trainer, c->out, c->text);
-    tern_progress_pause(&run->progress, tern_time_ns() - begin);
-    return status;
-}
-
-/* Validates and saves where that is due after the step. */
+/* Validates and saves where that is due after a micro-batch; step: the one that it ended, or 0. */
 static tern_status rest(const tern_train_flags *c, train_run *run, uint64_t step)
 {
     tern_status status = TERN_OK;
     tern_step_report report;
     uint64_t tokens;
-    const bool eval_due = is_due(c->eval_every, step), save_due = is_due(c->save_every, step);
+    bool save_due = tern_train_saves_due(&run->saves, step);
+    const bool eval_due = step > 0 && is_due(c->eval_every, step);
+    double val = NAN;
     if (step == (uint64_t)c->steps || (!eval_due && !save_due)) return TERN_OK;
     TERN_TRY(tern_text_trainer_finish(run->trainer, &report)); /* before the pause's clock starts: this is training */
     if (eval_due) {
         TERN_TRY(validate(c, run, VAL_BATCHES, &tokens));
         run->val_step = step;
+        val = run->val;
+        if (tern_train_saves_best(&run->saves, val)) save_due = true;
     }
-    if (save_due) TERN_TRY(save(c, run));
-    TERN_TRY(take_report(c, run, &report));
+    TERN_TRY(take_report(c, run, &report)); /* before the save, whose metrics then hold this step */
+    if (save_due) TERN_TRY(tern_train_saves_make(&run->saves, val, run->spoilt, false));
+fail:
+    return status;
+}
+
+/* One step, with what is due inside and after it. */
+static tern_status take_step(const tern_train_flags *c, train_run *run, uint64_t step)
+{
+    tern_status status;
+    tern_step_report report = {0};
+    for (bool ended = false; !ended;) {
+        TERN_TRY(tern_text_trainer_advance(run->trainer, &ended, &report));
+        if (ended) TERN_TRY(take_report(c, run, &report));
+        TERN_TRY(rest(c, run, ended ? step : 0));
+    }
 fail:
     return status;
 }
@@ -203,11 +234,8 @@ static tern_status loop(const tern_train_flags *c, train_run *run)
 {
     tern_status status = TERN_OK;
     tern_step_report report;
-    for (uint64_t step = 1; step <= (uint64_t)c->steps && !must_end(run); step++) {
-        TERN_TRY(tern_text_trainer_step(run->trainer, &report));
-        TERN_TRY(take_report(c, run, &report));
-        TERN_TRY(rest(c, run, step));
-    }
+    for (uint64_t step = run->progress.before + 1; step <= (uint64_t)c->steps && !must_end(run); step++)
+        TERN_TRY(take_step(c, run, step));
     TERN_TRY(tern_text_trainer_finish(run->trainer, &report));
     TERN_TRY(take_report(c, run, &report));
 fail:
@@ -247,14 +275,17 @@ static tern_status end(const tern_train_flags *c, train_run *run)
 {
     tern_status status;
     tern_progress_outcome outcome = {.val = NAN, .diverged = run->bad_steps > 0 || run->stuck};
-    if (run->reported == 0) { /* the loop takes at least one step unless a signal came before it */
-        tern_progress_say(&run->progress, "tern: stopped before the first step; nothing was saved");
+    if (run->reported == run->progress.before) { /* the loop takes at least one step unless a signal came before it */
+        tern_progress_say(&run->progress, run->progress.before > 0
+                                              ? "tern: stopped before this session's first step; what was saved stays"
+                                              : "tern: stopped before the first step; nothing was saved");
         return TERN_OK;
     }
     if (tern_stop_signal)
         tern_progress_say(&run->progress, "tern: stopped by a signal after step %llu",
                           (unsigned long long)run->reported);
-    TERN_TRY(save(c, run)); /* before the validation: a second signal must not cost the weights */
+    TERN_TRY(tern_train_saves_make(&run->saves, NAN, run->spoilt,
+                                   true)); /* before the validation: a second signal must not cost the weights */
     run->val = NAN;
     if (!must_end(run) && !outcome.diverged) TERN_TRY(validate(c, run, FINAL_VAL_BATCHES, &outcome.val_tokens));
     outcome.val = run->val;
@@ -279,10 +310,14 @@ int tern_cli_train(int argc, char **argv)
 {
     tern_status status = TERN_OK;
     tern_train_flags command;
-    train_run run = {.lock = -1};
+    train_run run = {.lock = -1, .origin = {.lock = -1}};
     int code = tern_train_flags_parse(&command, argc, argv);
     if (code == TERN_CLI_GO) {
         tern_signals_catch();
+        TERN_TRY(tern_train_origin_find(&command, &run.origin));
+        code = run.origin.complete ? TERN_CLI_OK : TERN_CLI_GO;
+    }
+    if (code == TERN_CLI_GO) {
         TERN_TRY(start(&command, &run));
         TERN_TRY(loop(&command, &run));
         TERN_TRY(end(&command, &run));
@@ -291,7 +326,8 @@ int tern_cli_train(int argc, char **argv)
 fail:
     if (run.progress.live) fputc('\n', stderr);
     if (status < 0) code = tern_cli_fail(status);
-    tern_run_release(command.out, run.lock);
+    tern_run_release(command.out, run.lock >= 0 ? run.lock : run.origin.lock);
+    tern_train_origin_finish(&run.origin);
     tern_text_trainer_destroy(run.trainer);
     tern_device_close(run.device);
     tern_train_flags_finish(&command);

@@ -11,7 +11,9 @@ static void fill_table(tern_train_flags *f)
     const tern_cli_option rows[] = {
         {"data", TERN_CLI_TEXT, &f->data, "PATH", 0, 0, "a text file, or a folder whose text files are read"},
         {"out", TERN_CLI_TEXT, &f->out, "FOLDER", 0, 0,
-         "a new folder for weights and metrics; without it nothing is kept"},
+         "a new folder for weights, checkpoints and metrics; without it nothing is kept"},
+        {"resume", TERN_CLI_TEXT, &f->resume, "WHAT", 0, 0,
+         "auto: go on with the run in --out if there is one; FOLDER: from that run or checkpoint; never: a new run"},
         {"steps", TERN_CLI_INTEGER, &f->steps, "N", 1, 1e9, "optimizer steps"},
         {"lr", TERN_CLI_REAL, &f->lr, "X", 1e-12, 1000, "highest learning rate"},
         {"min-lr", TERN_CLI_REAL, &f->min_lr, "X", 0, 1000, "learning rate at the end (default a tenth of --lr)"},
@@ -24,7 +26,16 @@ static void fill_table(tern_train_flags *f)
         {"val-split", TERN_CLI_REAL, &f->val_split, "X", 0, 0.9, "fraction of the data held out, its end; 0: none"},
         {"log-every", TERN_CLI_INTEGER, &f->log_every, "N", 1, 1e9, "steps between lines"},
         {"eval-every", TERN_CLI_INTEGER, &f->eval_every, "N", 0, 1e9, "steps between validations, 0: at the end only"},
-        {"save-every", TERN_CLI_INTEGER, &f->save_every, "N", 0, 1e9, "steps between saves, 0: at the end only"},
+        {"save-every", TERN_CLI_INTEGER, &f->save_every, "N", 0, 1e9, "steps between checkpoints, 0: by time only"},
+        {"save-minutes", TERN_CLI_REAL, &f->save_minutes, "X", 0, 1e6,
+         "minutes between checkpoints, 0: by steps only; the end of a run is always saved"},
+        {"save-every-micro", TERN_CLI_INTEGER, &f->save_every_micro, "N", 0, 1e9,
+         "micro-batches between checkpoints, also inside a step; for tests"},
+        {"keep", TERN_CLI_INTEGER, &f->keep, "N", 1, 1000, "newest checkpoints that stay, beside the best validated"},
+        {"allow-other-data", TERN_CLI_FLAG, &f->allow_other_data, NULL, 0, 0,
+         "go on though --data or --val-split are not those of the checkpoint"},
+        {"new-settings", TERN_CLI_FLAG, &f->new_settings, NULL, 0, 0,
+         "go on with the learning rate, schedule, clipping and decay given now, not with the checkpoint's"},
         {"json", TERN_CLI_FLAG, &f->json, NULL, 0, 0, "one JSON object per logged step on stdout, and a last one"},
         {"limits", TERN_CLI_TEXT, &f->limits, "PROFILE", 0, 0,
          "believe no more of the device than lavapipe, arc-a770, rtx-3090, rtx-4090, a100 or a JSON file says"},
@@ -38,7 +49,7 @@ static void fill_table(tern_train_flags *f)
     f->usage =
         (tern_cli_usage){"train", NULL,
                          "Trains a GPT on text, its bytes being the tokens. Progress goes to stderr. Ctrl-C finishes "
-                         "the step, saves and exits with 130.",
+                         "the step, saves and exits with 130; --resume auto goes on from there.",
                          f->options, BEFORE + COUNT};
 }
 
@@ -46,6 +57,8 @@ static void fill_table(tern_train_flags *f)
 static int settle(tern_train_flags *f)
 {
     if (!f->data) return tern_cli_misuse("train: there are no data; give --data FILE or --data FOLDER");
+    if (strcmp(f->resume, "auto") == 0 && !f->out)
+        return tern_cli_misuse("train: --resume auto goes on with the run in --out; give --out FOLDER");
     if (isnan(f->min_lr)) f->min_lr = f->lr / 10;
     if (f->min_lr > f->lr)
         return tern_cli_misuse("train: --min-lr is %g; it must not be above --lr, which is %g", f->min_lr, f->lr);
@@ -67,7 +80,10 @@ int tern_train_flags_parse(tern_train_flags *f, int argc, char **argv)
                             .weight_decay = 0.1,
                             .argc = argc,
                             .argv = argv,
-                            .val_split = 0.1};
+                            .val_split = 0.1,
+                            .save_minutes = 10,
+                            .keep = 2,
+                            .resume = "never"};
     fill_table(f);
     int code = tern_cli_model_parse(&f->usage, &f->model, argc, argv);
     if (code == TERN_CLI_GO) code = settle(f);

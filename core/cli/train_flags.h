@@ -19,10 +19,10 @@ typedef struct tern_train_flags {
     tern_cli_device device;
     tern_cli_model model;
     tern_train_step_flags step;
-    const char *data, *out, *limits;
-    int64_t steps, warmup, seed, log_every, eval_every, save_every;
-    double lr, min_lr, clip, weight_decay, val_split;
-    bool json;
+    const char *data, *out, *limits, *resume;
+    int64_t steps, warmup, seed, log_every, eval_every, save_every, save_every_micro, keep;
+    double lr, min_lr, clip, weight_decay, val_split, save_minutes;
+    bool json, allow_other_data, new_settings;
     tern_gpt2_options shape; /* the model's, checked */
     char *text;              /* all flags as JSON, for run.json */
     int argc;                /* the command line itself, */

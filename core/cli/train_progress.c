@@ -21,6 +21,7 @@ void tern_progress_start(tern_progress *p)
 {
     p->terminal = isatty(STDERR_FILENO) == 1;
     p->start_ns = p->mark_ns = tern_time_ns();
+    p->mark_step = p->before;
 }
 
 void tern_progress_pause(tern_progress *p, uint64_t ns)
@@ -88,6 +89,8 @@ static void show_line(tern_progress *p, const tern_step_report *r, double val, b
     if (r->outliers > 0) snprintf(outliers, sizeof outliers, "  outliers %u", r->outliers);
     if (step == 1)
         snprintf(first, sizeof first, " (ln V %.4f)", p->ln_vocab);
+    else if (step == p->before + 1)
+        snprintf(rate, sizeof rate, "  resumed");
     else
         snprintf(rate, sizeof rate, "  %.0f tokens/s  ETA %s", (double)p->tokens_per_step / p->seconds_per_step, eta);
     fprintf(stderr, "%sstep %llu/%llu  loss %.4f%s%s  norm %.3g  lr %.2e%s  memory %s of %s%s%s%s%s",
@@ -163,11 +166,11 @@ tern_status tern_progress_step(tern_progress *p, const tern_step_report *r, doub
     if (!log && !validated && !is_skipped(r) && (!p->terminal || now - p->mark_ns < LIVE_NS)) return TERN_OK;
     const uint64_t spent = now - p->mark_ns > p->pause_ns ? now - p->mark_ns - p->pause_ns : 1;
     p->seconds_per_step = (double)spent * 1e-9 / (double)(step - p->mark_step);
-    if (step == 1) p->first_seconds = elapsed(p);
+    if (step == p->before + 1) p->first_seconds = elapsed(p);
     p->mark_ns = now;
     p->mark_step = step;
     p->pause_ns = 0;
-    show_line(p, r, val, validated || is_skipped(r) || step == 1 || step == p->steps);
+    show_line(p, r, val, validated || is_skipped(r) || step == p->before + 1 || step == p->steps);
     return log || validated ? emit_step(p, r, val) : TERN_OK;
 }
 
@@ -195,12 +198,12 @@ static void show_end(tern_progress *p, const tern_progress_outcome *o, double tr
 
 tern_status tern_progress_end(tern_progress *p, const tern_progress_outcome *o)
 {
-    const double seconds = elapsed(p), tokens = (double)(p->done * p->tokens_per_step),
-                 train = tern_progress_train_loss(p), rate = overall_rate(p, seconds);
+    const double seconds = elapsed(p), steps = (double)(p->before + p->done), train = tern_progress_train_loss(p),
+                 rate = overall_rate(p, seconds);
     cJSON *json = cJSON_CreateObject();
-    bool complete = add(json, "steps", (double)p->done) && add(json, "train_loss", train) &&
-                    add(json, "val_loss", o->val) && add(json, "val_tokens", (double)o->val_tokens) &&
-                    add(json, "tokens", tokens) && add(json, "tokens_per_s", rate) &&
+    bool complete = add(json, "steps", steps) && add(json, "train_loss", train) && add(json, "val_loss", o->val) &&
+                    add(json, "val_tokens", (double)o->val_tokens) &&
+                    add(json, "tokens", steps * (double)p->tokens_per_step) && add(json, "tokens_per_s", rate) &&
                     add(json, "peak_bytes", (double)p->peak_bytes) && add(json, "skips", p->skips) &&
                     add(json, "seconds", seconds) &&
                     cJSON_AddBoolToObject(json, "interrupted", o->interrupted) != NULL &&

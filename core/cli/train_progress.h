@@ -6,9 +6,9 @@
  *              └── metrics.jsonl   the same objects, when there is an output folder
  *
  * What it is not: it decides nothing about the run.
- * Invariant: rates count neither the build nor validation nor saving, and step 1, in which drivers still translate
- * kernels, counts for itself only; an ended run's last object holds train_loss and
- * val_loss; a failed write costs the lines, never the run. */
+ * Invariant: rates count this session only, neither the build nor validation nor saving, and its first step, in which
+ * drivers still translate kernels, counts for itself only; an ended run's last object holds train_loss and val_loss; a
+ * failed write costs the lines, never the run. */
 #ifndef TERN_CLI_TRAIN_PROGRESS_H
 #define TERN_CLI_TRAIN_PROGRESS_H
 
@@ -21,16 +21,17 @@ typedef struct tern_progress {
     bool json, terminal; /* terminal: stderr is one */
     bool live;           /* the live line has not ended yet */
     uint64_t steps, tokens_per_step;
+    uint64_t before; /* steps done before this session */
     double ln_vocab; /* loss of a model that knows nothing */
     uint64_t peak_bytes, budget_bytes;
-    uint64_t start_ns, mark_ns; /* of the run, of the latest line */
+    uint64_t start_ns, mark_ns; /* of the session, of the latest line */
     uint64_t mark_step;
     uint64_t pause_ns; /* since the mark: validation and saving */
     uint64_t all_pause_ns;
     double seconds_per_step; /* of the latest interval */
-    double first_seconds;    /* of step 1 */
+    double first_seconds;    /* of the session's first step */
     double recent[TERN_PROGRESS_RECENT];
-    uint64_t done;                /* steps reported */
+    uint64_t done;                /* steps reported in this session */
     uint32_t skips;               /* of them, those that changed nothing */
     bool json_lost, metrics_lost; /* stdout, metrics.jsonl: a write failed, which was said; no more is written */
 } tern_progress;

@@ -39,4 +39,5 @@ void tern_signals_catch(void)
     catch_one(SIGTERM, &stop);
     catch_one(SIGHUP, &stop);
     sigaction(SIGPIPE, &ignore, NULL);
+    sigaction(SIGXFSZ, &ignore, NULL);
 }

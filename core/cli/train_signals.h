@@ -3,6 +3,7 @@
  *
  *     INT, TERM, HUP   first: the flag is set and it is said; second: the process ends with 128 + signal
  *     PIPE             ignored: a reader that went away is a failed write, which ends the run in order
+ *     XFSZ             ignored: a file that may not grow is a failed write, as on a full disk
  *
  * A signal that was ignored when tern started (a job in the background, nohup) stays ignored. What it is not: it ends
  * no loop, it saves nothing (cli/train.c). */

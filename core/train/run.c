@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run.c - the folder of a run: weights, the model's shape, how it was made, and its metrics.
- *
- *     model.safetensors   all weights by name      config.json    Hugging Face's shape keys
- *     run.json            flags, device, kernels   metrics.jsonl  one JSON object per line, appended
- *
- * Invariant: the three written files are whole or absent; run.json is written last, so that its presence means a whole
- * save. While a run goes on, .lock is in the folder. */
+/* run.c - the folder of a run: whose it is, and its metrics; run.h has the picture. */
+#include "core/train/run.h"
+
 #include <cjson/cJSON.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,8 +16,7 @@
 
 #include "core/base/file.h"
 #include "core/base/log.h"
-#include "core/formats/safetensors.h"
-#include "core/train/text_trainer_internal.h"
+#include "core/train/checkpoints.h"
 
 #define LOCK_NAME ".lock" /* the dot keeps it out of data that are read from here */
 
@@ -33,19 +29,33 @@ static char *join(const char *folder, const char *name)
     return path;
 }
 
+static bool holds(const char *folder, const char *name)
+{
+    char *path = join(folder, name);
+    const bool there = path && access(path, F_OK) == 0;
+    free(path);
+    return there;
+}
+
+bool tern_run_has_weights(const char *folder) { return holds(folder, TERN_CHECKPOINT_WEIGHTS); }
+
+tern_run_content tern_run_look(const char *folder)
+{
+    if (holds(folder, TERN_CHECKPOINTS_FOLDER)) return TERN_RUN_SAVED;
+    if (holds(folder, "run.json") || tern_run_has_weights(folder)) return TERN_RUN_OLD;
+    return holds(folder, "metrics.jsonl") || holds(folder, LOCK_NAME) ? TERN_RUN_UNSAVED : TERN_RUN_NOTHING;
+}
+
 static tern_status refuse_used(const char *folder)
 {
-    static const char *const names[] = {"run.json", "model.safetensors", "metrics.jsonl", "config.json"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char *path = join(folder, names[i]);
-        if (!path) return tern_error_memory("a path", strlen(folder));
-        bool used = access(path, F_OK) == 0;
-        free(path);
-        if (used)
+    static const char *const names[] = {"run.json", TERN_CHECKPOINT_WEIGHTS, "metrics.jsonl", "config.json",
+                                        TERN_CHECKPOINTS_FOLDER};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (holds(folder, names[i]))
             return tern_error(TERN_ERROR_INVALID,
-                              "the output folder %s holds a run already (%s); give another folder or remove it", folder,
-                              names[i]);
-    }
+                              "the output folder %s holds a run already (%s); give --resume auto to go on with it, or "
+                              "another folder",
+                              folder, names[i]);
     return TERN_OK;
 }
 
@@ -101,11 +111,20 @@ void tern_run_release(const char *folder, int lock)
     close(lock);
 }
 
+tern_status tern_run_check_space(const char *folder, uint64_t bytes)
+{
+    struct statvfs disk;
+    if (statvfs(folder, &disk) != 0 || (uint64_t)disk.f_bavail * disk.f_frsize >= bytes) return TERN_OK;
+    return tern_error(
+        TERN_ERROR_IO,
+        "the output folder %s has %llu bytes free, but a run writes %llu; make room or give another folder", folder,
+        (unsigned long long)disk.f_bavail * disk.f_frsize, (unsigned long long)bytes);
+}
+
 tern_status tern_run_prepare(const char *folder, uint64_t bytes, int *out_lock)
 {
     tern_status status;
     struct stat info;
-    struct statvfs disk;
     int lock = -1;
     if (out_lock) *out_lock = -1;
     if (folder[0] == 0) return tern_error(TERN_ERROR_INVALID, "the output folder's name is empty; give a folder");
@@ -116,11 +135,7 @@ tern_status tern_run_prepare(const char *folder, uint64_t bytes, int *out_lock)
     if (access(folder, W_OK | X_OK) != 0)
         return tern_error(TERN_ERROR_IO, "the output folder %s cannot be written: %s; give another folder", folder,
                           strerror(errno));
-    if (statvfs(folder, &disk) == 0 && (uint64_t)disk.f_bavail * disk.f_frsize < bytes)
-        return tern_error(
-            TERN_ERROR_IO,
-            "the output folder %s has %llu bytes free, but a run writes %llu; make room or give another folder", folder,
-            (unsigned long long)disk.f_bavail * disk.f_frsize, (unsigned long long)bytes);
+    TERN_TRY(tern_run_check_space(folder, bytes));
     if (!out_lock) return TERN_OK;
     TERN_TRY(lock_folder(folder, &lock));
     TERN_TRY(refuse_used(folder)); /* once more: a run may have ended in it meanwhile */
@@ -130,6 +145,39 @@ fail:
     tern_run_release(folder, lock);
     return status;
 }
+
+/* "<name>.tmp-<pid>-<n>", which base/file.c makes, has no other maker here. */
+static void clean(const char *folder)
+{
+    DIR *listed = opendir(folder);
+    if (!listed) return;
+    for (const struct dirent *entry; (entry = readdir(listed));) {
+        if (!strstr(entry->d_name, ".tmp-")) continue;
+        char *path = join(folder, entry->d_name);
+        if (path) unlink(path);
+        free(path);
+    }
+    closedir(listed);
+    tern_checkpoints_clean(folder);
+}
+
+tern_status tern_run_reopen(const char *folder, int *out_lock)
+{
+    *out_lock = -1;
+    if (access(folder, W_OK | X_OK) != 0)
+        return tern_error(TERN_ERROR_IO, "the output folder %s cannot be written: %s; give another folder", folder,
+                          strerror(errno));
+    tern_status status = lock_folder(folder, out_lock);
+    if (status < 0) {
+        tern_run_release(folder, *out_lock);
+        *out_lock = -1;
+        return status;
+    }
+    clean(folder);
+    return TERN_OK;
+}
+
+/* ------------------------------------------------------------------- metrics */
 
 tern_status tern_run_append(const char *folder, const char *json_line)
 {
@@ -164,144 +212,38 @@ fail:
     return status;
 }
 
-/* -------------------------------------------------------------------- weights */
-
-static tern_status read_parameter(void *context, uint32_t index, float *out, uint64_t count)
+/* Whether the line, `bytes` long, is a whole object of a step up to `steps`. */
+static bool is_kept(const char *line, size_t bytes, uint64_t steps)
 {
-    tern_text_trainer *t = context;
-    return tern_store_read(tern_stepper_store(t->stepper), t->setup->layout->parameters[index].name, out,
-                           count * sizeof *out);
-}
-
-static tern_status save_weights(tern_text_trainer *t, const char *path)
-{
-    const tern_store_layout *layout = t->setup->layout;
-    tern_safetensors_entry *entries = calloc((size_t)layout->parameter_count + 1, sizeof *entries);
-    if (!entries) return tern_error_memory("the list of tensors", layout->parameter_count * sizeof *entries);
-    for (uint32_t i = 0; i < layout->parameter_count; i++) {
-        entries[i].name = layout->parameters[i].name;
-        entries[i].rank = layout->parameters[i].rank;
-        memcpy(entries[i].shape, layout->parameters[i].shape, sizeof entries[i].shape);
-    }
-    tern_status status = tern_safetensors_write(path, entries, layout->parameter_count, read_parameter, t);
-    free(entries);
-    return status;
-}
-
-/* ------------------------------------------------------------------- run.json */
-
-static bool add_device(cJSON *json, const tern_device *device)
-{
-    cJSON *item = cJSON_AddObjectToObject(json, "device");
-    return item && cJSON_AddStringToObject(item, "backend", device->backend->name) &&
-           cJSON_AddStringToObject(item, "name", device->info.name) &&
-           cJSON_AddStringToObject(item, "driver", device->info.driver) &&
-           cJSON_AddStringToObject(item, "uuid", device->info.uuid);
-}
-
-/* 64 bits do not fit a JSON number. */
-static bool add_hex(cJSON *json, const char *name, uint64_t value)
-{
-    char text[24];
-    snprintf(text, sizeof text, "%016llx", (unsigned long long)value);
-    return cJSON_AddStringToObject(json, name, text) != NULL;
-}
-
-static bool add_data(cJSON *json, const tern_text_info *info)
-{
-    cJSON *item = cJSON_AddObjectToObject(json, "data");
-    return item && add_hex(item, "fingerprint", info->fingerprint) &&
-           cJSON_AddNumberToObject(item, "files", info->file_count) &&
-           cJSON_AddNumberToObject(item, "skipped", info->skipped_count) &&
-           cJSON_AddNumberToObject(item, "train_bytes", (double)info->train_bytes) &&
-           cJSON_AddNumberToObject(item, "val_bytes", (double)info->val_bytes);
-}
-
-static bool add_memory(cJSON *json, const tern_setup_memory *m)
-{
-    cJSON *item = cJSON_AddObjectToObject(json, "memory");
-    return item && cJSON_AddNumberToObject(item, "weights", (double)m->weights) &&
-           cJSON_AddNumberToObject(item, "low", (double)m->low) &&
-           cJSON_AddNumberToObject(item, "gradients", (double)m->gradients) &&
-           cJSON_AddNumberToObject(item, "moments", (double)m->moments) &&
-           cJSON_AddNumberToObject(item, "states", (double)m->states) &&
-           cJSON_AddNumberToObject(item, "arena", (double)m->arena) &&
-           cJSON_AddNumberToObject(item, "upload", (double)m->upload) &&
-           cJSON_AddNumberToObject(item, "readback", (double)m->readback) &&
-           cJSON_AddNumberToObject(item, "total", (double)m->total);
-}
-
-/* The variants in use, each once: what a resumed run must keep to give the same bits. */
-static bool add_variants(cJSON *json, const tern_setup *setup)
-{
-    cJSON *list = cJSON_AddArrayToObject(json, "variants");
-    for (int p = 0; list && p < TERN_PROGRAM_COUNT; p++) {
-        const tern_lowered *lowered = setup->programs[p].lowered;
-        for (uint32_t k = 0; lowered && k < lowered->kernel_count; k++) {
-            const char *name = lowered->kernels[k]->variant.name;
-            const cJSON *item = NULL;
-            bool known = name[0] == 0;
-            cJSON_ArrayForEach(item, list) known = known || strcmp(item->valuestring, name) == 0;
-            if (!known && !cJSON_AddItemToArray(list, cJSON_CreateString(name))) return false;
-        }
-    }
-    return list != NULL;
-}
-
-/* The text; free() it. */
-static char *make_run_json(const tern_text_trainer *t, const char *flags_json)
-{
-    char *text = NULL, *copy = NULL;
-    tern_text_info info;
-    tern_text_trainer_info(t, &info);
-    cJSON *json = cJSON_CreateObject();
-    if (!json || !cJSON_AddStringToObject(json, "tern", tern_version())) goto end;
-    if (!cJSON_AddNumberToObject(json, "steps", (double)t->attempt)) goto end;
-    if (!cJSON_AddNumberToObject(json, "parameters", (double)info.parameters)) goto end;
-    if (!add_hex(json, "seed", t->options.seed) || !add_device(json, t->device) || !add_data(json, &info)) goto end;
-    if (!add_memory(json, &info.memory) || !add_variants(json, t->setup)) goto end;
-    cJSON *flags = flags_json ? cJSON_Parse(flags_json) : cJSON_CreateObject();
-    if (!flags || !cJSON_AddItemToObject(json, "flags", flags)) goto end;
-    text = cJSON_Print(json);
-    copy = text ? strdup(text) : NULL;
-end:
-    cJSON_free(text);
+    cJSON *json = cJSON_ParseWithLength(line, bytes);
+    const cJSON *step = cJSON_GetObjectItemCaseSensitive(json, "step");
+    const bool kept = cJSON_IsNumber(step) && step->valuedouble <= (double)steps;
     cJSON_Delete(json);
-    return copy;
+    return kept;
 }
 
-/* The text and a newline. Takes the text. */
-static tern_status write_text(const char *path, char *text)
+tern_status tern_run_cut(const char *folder, uint64_t steps)
 {
-    const size_t bytes = text ? strlen(text) : 0;
-    char *line = text ? realloc(text, bytes + 1) : NULL; /* the newline in place of the zero */
-    if (!line) {
-        free(text);
-        return tern_error_memory("a JSON file's text", bytes + 1);
+    char *text = NULL, *path = join(folder, "metrics.jsonl");
+    size_t bytes = 0, kept = 0;
+    if (!path) return tern_error_memory("a path", strlen(folder));
+    tern_status status = tern_file_read(path, 0, &text, &bytes);
+    if (status == TERN_ERROR_NOT_FOUND) {
+        free(path);
+        return TERN_OK;
     }
-    line[bytes] = '\n';
-    tern_status status = tern_file_write(path, line, bytes + 1);
-    free(line);
-    return status;
-}
-
-tern_status tern_text_trainer_save(tern_text_trainer *t, const char *folder, const char *flags_json)
-{
-    tern_status status;
-    tern_step_report last; /* the next step reports it again */
-    char *weights = join(folder, "model.safetensors"), *config = join(folder, "config.json"),
-         *run = join(folder, "run.json");
-    if (!weights || !config || !run) {
-        status = tern_error_memory("the paths of a run", strlen(folder));
-        goto fail;
+    for (size_t at = 0; status >= 0 && at < bytes;) {
+        const char *end = memchr(text + at, '\n', bytes - at);
+        if (!end) break;
+        const size_t length = (size_t)(end - text) + 1 - at;
+        if (is_kept(text + at, length, steps)) {
+            memmove(text + kept, text + at, length);
+            kept += length;
+        }
+        at += length;
     }
-    TERN_TRY(tern_stepper_finish(t->stepper, &last)); /* so that the last report is in */
-    TERN_TRY(save_weights(t, weights));
-    TERN_TRY(write_text(config, tern_gpt2_config_write(&t->options.model)));
-    TERN_TRY(write_text(run, make_run_json(t, flags_json)));
-fail:
-    free(weights);
-    free(config);
-    free(run);
+    if (status >= 0 && kept < bytes) status = tern_file_write(path, text, kept);
+    free(text);
+    free(path);
     return status;
 }

@@ -27,6 +27,8 @@ struct tern_stepper {
     uint64_t tickets[2];               /* of the last two submissions of all; [0] the older, 0: none */
     uint64_t last_update;              /* its ticket */
     uint64_t seed, attempt;            /* attempt: windows ended so far */
+    uint32_t micros;                   /* of the present window */
+    uint64_t first_update;             /* runs of the update before the position was set */
     window windows[TERN_SLOTS];        /* by the update's slot */
     double eval_loss, eval_n;
     uint64_t eval_read;           /* eval runs whose results are summed */
@@ -274,7 +276,9 @@ static tern_status read_report(tern_stepper *s, uint64_t number, tern_step_repor
 
 tern_status tern_stepper_micro(tern_stepper *s, const tern_feed *feeds, uint32_t count, uint32_t sample_base)
 {
-    return run(s, TERN_PROGRAM_MICRO, feeds, count, sample_base, 0);
+    tern_status status = run(s, TERN_PROGRAM_MICRO, feeds, count, sample_base, 0);
+    if (status >= 0) s->micros++;
+    return status;
 }
 
 tern_status tern_stepper_update(tern_stepper *s, double lr, tern_step_report *out_report)
@@ -288,7 +292,8 @@ tern_status tern_stepper_update(tern_stepper *s, double lr, tern_step_report *ou
     TERN_TRY(run(s, TERN_PROGRAM_UPDATE, NULL, 0, 0, lr));
     s->last_update = s->tickets[1];
     s->windows[number % TERN_SLOTS] = (window){s->attempt++, lr};
-    if (number > 0) TERN_TRY(read_report(s, number - 1, out_report));
+    s->micros = 0;
+    if (number > s->first_update) TERN_TRY(read_report(s, number - 1, out_report));
 fail:
     return status;
 }
@@ -299,7 +304,25 @@ tern_status tern_stepper_finish(tern_stepper *s, tern_step_report *out_report)
     memset(out_report, 0, sizeof *out_report);
     tern_status status = wait_for_all(s);
     if (status < 0) return status;
-    return number > 0 ? read_report(s, number - 1, out_report) : TERN_OK;
+    return number > s->first_update ? read_report(s, number - 1, out_report) : TERN_OK;
+}
+
+/* ----------------------------------------------------------------- position */
+
+void tern_stepper_get_position(const tern_stepper *s, tern_step_position *out_position)
+{
+    *out_position = (tern_step_position){.seed = s->seed, .attempt = s->attempt, .micros = s->micros};
+}
+
+tern_status tern_stepper_set_position(tern_stepper *s, const tern_step_position *position)
+{
+    tern_status status = wait_for_all(s);
+    if (status < 0) return status;
+    s->seed = position->seed;
+    s->attempt = position->attempt;
+    s->micros = position->micros;
+    s->first_update = s->runs[TERN_PROGRAM_UPDATE];
+    return TERN_OK;
 }
 
 /* --------------------------------------------------------------- validation */

@@ -44,6 +44,17 @@ TERN_MUST_USE tern_status tern_stepper_create(const tern_setup *setup, uint64_t 
 void tern_stepper_destroy(tern_stepper *stepper);
 tern_store *tern_stepper_store(tern_stepper *stepper);
 
+/* Where the training stands, all that the device does not know of it. */
+typedef struct tern_step_position {
+    uint64_t seed;
+    uint64_t attempt; /* windows ended */
+    uint32_t micros;  /* micro-batches of the present window so far */
+} tern_step_position;
+void tern_stepper_get_position(const tern_stepper *stepper, tern_step_position *out_position);
+/* For a store whose content was replaced (checkpoint.c): waits for everything; what was reported before is forgotten.
+ */
+TERN_MUST_USE tern_status tern_stepper_set_position(tern_stepper *stepper, const tern_step_position *position);
+
 /* One micro-batch. sample_base: number of its first example in the window, for random numbers. The feeds are copied;
  * bytes must be exactly their input's size. Inputs that the graph does not have are an error, except the sorted forms
  * of ids ("<ids>.order", "<ids>.offsets"), which only a backward pass wants. An input that is not fed has what

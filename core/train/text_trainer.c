@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* text_trainer.c - feeds the stepper from the loader, on schedule; the folder is run.c's. */
+/* text_trainer.c - feeds the stepper from the loader, on schedule; the folder is text_save.c's. */
 #include "core/train/text_trainer.h"
 
 #include <math.h>
@@ -61,6 +61,14 @@ fail:
     return status;
 }
 
+static tern_status restore(tern_text_trainer *t, const tern_checkpoint *checkpoint)
+{
+    tern_status status = tern_checkpoint_restore(checkpoint, t->stepper);
+    (void)tern_checkpoint_is_exact(checkpoint, t->setup, t->tolerance, sizeof t->tolerance);
+    t->options.resume = NULL; /* the caller's */
+    return status;
+}
+
 tern_status tern_text_trainer_create(tern_device *device, const tern_text_options *options,
                                      tern_text_trainer **out_trainer)
 {
@@ -73,15 +81,22 @@ tern_status tern_text_trainer_create(tern_device *device, const tern_text_option
     TERN_TRY(check_options(options));
     TERN_TRY(make_data(t));
     t->options.data_paths = NULL; /* the caller's */
-    const tern_setup_options setup = {.model = {build_model, &t->options.model},
-                                      .batch = options->model.batch,
-                                      .optimizer = options->optimizer,
-                                      .update = options->update,
-                                      .evaluate = options->val_split > 0,
-                                      .plan = options->plan};
-    TERN_TRY(tern_setup_create_fitting(device, &setup, &t->setup));
+    t->setup_options = (tern_setup_options){.model = {build_model, &t->options.model},
+                                            .batch = options->model.batch,
+                                            .optimizer = options->optimizer,
+                                            .update = options->update,
+                                            .evaluate = options->val_split > 0,
+                                            .plan = options->plan};
+    if (options->resume) TERN_TRY(tern_text_resume_check(t));
+    t->facts = tern_text_facts(t, 0);
+    if (!t->facts) {
+        status = tern_error_memory("a run's facts", 1024);
+        goto fail;
+    }
+    TERN_TRY(tern_setup_create_fitting(device, &t->setup_options, &t->setup));
     TERN_TRY(tern_stepper_create(t->setup, options->seed, &t->stepper));
-    TERN_TRY(tern_loader_create(&t->data, 0, &t->loader));
+    if (options->resume) TERN_TRY(restore(t, options->resume->checkpoint));
+    TERN_TRY(tern_loader_create(&t->data, t->sample, &t->loader));
     *out_trainer = t;
     return TERN_OK;
 fail:
@@ -95,6 +110,7 @@ void tern_text_trainer_destroy(tern_text_trainer *t)
     tern_loader_destroy(t->loader);
     tern_stepper_destroy(t->stepper);
     tern_setup_destroy(t->setup);
+    cJSON_Delete(t->facts);
     tern_batch_finish(&t->eval_batch);
     tern_text_destroy(t->text);
     free(t);
@@ -115,6 +131,13 @@ void tern_text_trainer_info(const tern_text_trainer *t, tern_text_info *out_info
         .val_batches = t->data.val_batches,
         .tokens_per_step = (uint64_t)t->options.accumulate * t->options.model.batch * t->options.model.context,
     };
+    tern_step_position at;
+    tern_stepper_get_position(t->stepper, &at);
+    info.steps_done = at.attempt;
+    info.micros_done = at.micros;
+    info.horizon = t->options.schedule.steps;
+    info.checkpoint_bytes = tern_checkpoint_bytes(t->setup->layout);
+    info.tolerance = t->tolerance;
     tern_setup_measure(t->setup, &info.memory);
     *out_info = info;
 }
@@ -129,21 +152,39 @@ void tern_text_feeds(const tern_text_trainer *t, const tern_batch *batch, tern_f
         (tern_feed){"ids.offsets", batch->offsets, ((uint64_t)t->data.options.vocab + 1) * sizeof *batch->offsets};
 }
 
-tern_status tern_text_trainer_step(tern_text_trainer *t, tern_step_report *out_report)
+static tern_status micro(tern_text_trainer *t, uint32_t number)
 {
     tern_status status;
+    const tern_batch *batch;
     tern_feed feeds[TERN_TEXT_FEEDS];
-    for (uint32_t micro = 0; micro < t->options.accumulate; micro++) {
-        const tern_batch *batch;
-        TERN_TRY(tern_loader_next(t->loader, &batch));
-        tern_text_feeds(t, batch, feeds);
-        status = tern_stepper_micro(t->stepper, feeds, TERN_TEXT_FEEDS, micro * t->options.model.batch);
-        tern_loader_release(t->loader);
-        if (status < 0) goto fail;
-    }
-    TERN_TRY(tern_stepper_update(t->stepper, tern_schedule_lr(&t->options.schedule, t->attempt), out_report));
-    t->attempt++;
+    TERN_TRY(tern_loader_next(t->loader, &batch));
+    tern_text_feeds(t, batch, feeds);
+    status = tern_stepper_micro(t->stepper, feeds, TERN_TEXT_FEEDS, number * t->options.model.batch);
+    tern_loader_release(t->loader);
+    if (status >= 0) t->sample += t->options.model.batch;
 fail:
+    return status;
+}
+
+tern_status tern_text_trainer_advance(tern_text_trainer *t, bool *out_ended, tern_step_report *out_report)
+{
+    tern_status status;
+    tern_step_position at;
+    *out_ended = false;
+    tern_stepper_get_position(t->stepper, &at);
+    TERN_TRY(micro(t, at.micros));
+    if (at.micros + 1 < t->options.accumulate) return TERN_OK;
+    TERN_TRY(tern_stepper_update(t->stepper, tern_schedule_lr(&t->options.schedule, at.attempt), out_report));
+    *out_ended = true;
+fail:
+    return status;
+}
+
+tern_status tern_text_trainer_step(tern_text_trainer *t, tern_step_report *out_report)
+{
+    bool ended = false;
+    tern_status status = TERN_OK;
+    while (!ended && status >= 0) status = tern_text_trainer_advance(t, &ended, out_report);
     return status;
 }
 

@@ -2,7 +2,8 @@
 /* text_trainer.h - a GPT-2 trained on text: data, schedule, steps, validation and the run's folder in one object.
  *
  *     text ──> data ──> loader thread ──> stepper ──> reports
- *                                            └──> model.safetensors, config.json, run.json, metrics.jsonl
+ *                                          │  └──> checkpoint, model.safetensors, config.json, run.json
+ *                       resume: checkpoint ┘
  *
  * What it is not: it prints nothing and parses no command line (cli/train.c does).
  * Invariant: everything that can be refused is refused by tern_text_trainer_create, before the first step. */
@@ -12,11 +13,20 @@
 #include <signal.h>
 
 #include "core/models/gpt2.h"
+#include "core/train/checkpoint.h"
 #include "core/train/diagnose.h"
+#include "core/train/run.h"
 #include "core/train/schedule.h"
 #include "core/train/step.h"
 
 typedef struct tern_text_trainer tern_text_trainer;
+
+/* What a run goes on from. */
+typedef struct tern_text_resume {
+    const tern_checkpoint *checkpoint; /* need not outlive the trainer's creation */
+    bool allow_other_data;
+    bool new_settings; /* schedule, clipping and the optimizer's numbers as in the options, not as in the checkpoint */
+} tern_text_resume;
 
 typedef struct tern_text_options {
     tern_gpt2_options model;       /* context is also the data's; batch is one micro-batch's */
@@ -28,7 +38,8 @@ typedef struct tern_text_options {
     tern_schedule schedule; /* lr, min_lr, warmup, steps */
     tern_optimizer optimizer;
     tern_update_options update;
-    tern_plan_options plan; /* zeros: defaults */
+    tern_plan_options plan;         /* zeros: defaults */
+    const tern_text_resume *resume; /* NULL: from the start */
 } tern_text_options;
 
 /* gpt-s, accumulate 1, val_split 0.1, lr 1e-3 to 1e-4 over 1000 steps with 100 of warm-up, betas 0.9 and 0.95, epsilon
@@ -42,6 +53,11 @@ typedef struct tern_text_info {
     uint64_t val_batches; /* 0: no validation */
     uint64_t tokens_per_step;
     tern_setup_memory memory;
+    uint64_t steps_done;       /* windows ended, those before a resume included */
+    uint32_t micros_done;      /* micro-batches of the present window */
+    uint64_t horizon;          /* steps of the schedule in use */
+    uint64_t checkpoint_bytes; /* of one, at most */
+    const char *tolerance;     /* why a resumed run does not go on to the same bits; "": it does, or was not resumed */
 } tern_text_info;
 
 /* Reads the data, compiles and plans, refuses what cannot work, allocates. The paths need not outlive the call. */
@@ -52,8 +68,11 @@ void tern_text_trainer_info(const tern_text_trainer *trainer, tern_text_info *ou
 tern_stepper *tern_text_trainer_stepper(tern_text_trainer *trainer);
 const tern_setup *tern_text_trainer_setup(const tern_text_trainer *trainer);
 
-/* One step: `accumulate` micro-batches and an update. *out_report is the step before's (valid is false on the first).
- */
+/* One micro-batch, and the update where it was the window's last: then *out_ended is true and *out_report is the step
+ * before's (valid is false on the first of a session). */
+TERN_MUST_USE tern_status tern_text_trainer_advance(tern_text_trainer *trainer, bool *out_ended,
+                                                    tern_step_report *out_report);
+/* The rest of a step: advance until it has ended. */
 TERN_MUST_USE tern_status tern_text_trainer_step(tern_text_trainer *trainer, tern_step_report *out_report);
 /* Waits for the last step; its report. */
 TERN_MUST_USE tern_status tern_text_trainer_finish(tern_text_trainer *trainer, tern_step_report *out_report);
@@ -73,19 +92,17 @@ TERN_MUST_USE tern_status tern_text_trainer_diagnose(tern_text_trainer *trainer,
 /* Replaces all weights by name from a .safetensors file; a missing tensor or another shape is an error naming it. */
 TERN_MUST_USE tern_status tern_text_trainer_load(tern_text_trainer *trainer, const char *path);
 
-/* ------------------------------------------------------------------- folder (run.c) */
+/* How to save a run. */
+typedef struct tern_text_save {
+    const char *flags_json; /* the command's flags as a JSON object, for run.json; NULL: none */
+    uint32_t keep;          /* checkpoints, beside the best; 0: 1 */
+    double val_loss;        /* measured just now; NaN: it was not */
+    bool spoilt;            /* the run has diverged */
+} tern_text_save;
 
-/* Makes the folder, or takes one without a run in it; refuses one that holds a run already, that cannot be written or
- * whose disk has less than `bytes` free. With out_lock the folder is this run's alone until tern_run_release: another
- * process that prepares it is refused. NULL: nothing is written. */
-TERN_MUST_USE tern_status tern_run_prepare(const char *folder, uint64_t bytes, int *out_lock);
-/* Gives the folder back; lock -1 does nothing. */
-void tern_run_release(const char *folder, int lock);
-/* model.safetensors, config.json and run.json, each atomically. flags_json: the command's flags as a JSON object, or
- * NULL. */
+/* A checkpoint with the weights' link, config.json and run.json, into a folder that tern_run_prepare or _reopen gave
+ * (text_save.c). On failure all that was saved before is as it was. */
 TERN_MUST_USE tern_status tern_text_trainer_save(tern_text_trainer *trainer, const char *folder,
-                                                 const char *flags_json);
-/* Appends one line to metrics.jsonl, in one write; of a line that did not fit, nothing stays. */
-TERN_MUST_USE tern_status tern_run_append(const char *folder, const char *json_line);
+                                                 const tern_text_save *how);
 
 #endif
