@@ -27,6 +27,7 @@ typedef struct problem {
     uint32_t b, h, tq, tk, d;
     bool causal;
     float scale;
+    uint8_t dtype; /* of q, k, v, o and their gradients; 0: f32 */
     uint32_t words[TERN_ATTENTION_WORDS];
     float *q, *k, *v, *go; /* go: d loss / d o */
     double *o, *lse, *delta, *dq, *dk, *dv;
@@ -124,9 +125,12 @@ static void make_desc(const problem *p, tern_kernel_kind kind, const tern_device
     } shape[TERN_KERNEL_KIND_COUNT] = {
         [TERN_KERNEL_ATTENTION] = {5, 2}, [TERN_KERNEL_ATTENTION_DQ] = {7, 1}, [TERN_KERNEL_ATTENTION_DKV] = {8, 2}};
     tern_tape_tensor own[8];
-    for (uint32_t i = 0; i < shape[kind].tensors; i++)
-        own[i] = (tern_tape_tensor){TERN_F32, i < shape[kind].tensors - shape[kind].outputs ? TERN_ACCESS_READ
-                                                                                            : TERN_ACCESS_WRITE};
+    for (uint32_t i = 0; i < shape[kind].tensors; i++) {
+        const bool statistic = i == 4 || (i == 5 && kind != TERN_KERNEL_ATTENTION); /* lse, delta */
+        const bool reads = i < shape[kind].tensors - shape[kind].outputs;
+        own[i] = (tern_tape_tensor){statistic || !p->dtype ? TERN_F32 : p->dtype,
+                                    reads ? TERN_ACCESS_READ : TERN_ACCESS_WRITE};
+    }
     tape_maker_contraction(NULL, kind, shape[kind].tensors, own, TERN_ATTENTION_WORDS, desc);
     desc->head_dim = p->d;
     desc->causal = p->causal;
@@ -221,7 +225,10 @@ static void attention_compiles_in_every_dialect(void **state)
     static const uint32_t head_dims[] = {20, 64, 256};
     for (dialect_device device = DEVICE_LANES; device < DEVICE_COUNT; device++)
         for (tern_kernel_kind kind = TERN_KERNEL_ATTENTION; kind <= TERN_KERNEL_ATTENTION_DKV; kind++) {
-            problem p = {.d = head_dims[device - DEVICE_LANES], .causal = kind != TERN_KERNEL_ATTENTION_DQ};
+            static const uint8_t dtypes[] = {0, TERN_F16, TERN_BF16};
+            problem p = {.d = head_dims[device - DEVICE_LANES],
+                         .causal = kind != TERN_KERNEL_ATTENTION_DQ,
+                         .dtype = dtypes[(device + kind) % 3]};
             tern_device_info info;
             tern_kernel_desc desc;
             dialect_device_info(device, &info);
@@ -235,11 +242,11 @@ static void attention_compiles_in_every_dialect(void **state)
 
 enum { IDS = 500, ROWS = 41, WIDTH = 24 };
 
-static void make_scatter(tape_maker *m, bool sorted, const tern_device_info *info, tern_kernel_desc *desc,
-                         const uint32_t *words)
+static void make_scatter(tape_maker *m, bool sorted, uint8_t dtype, const tern_device_info *info,
+                         tern_kernel_desc *desc, const uint32_t *words)
 {
-    static const tern_tape_tensor own[] = {
-        {TERN_F32, TERN_ACCESS_READ}, {TERN_U32, TERN_ACCESS_READ}, {TERN_U32, TERN_ACCESS_READ}};
+    const tern_tape_tensor own[] = {
+        {dtype, TERN_ACCESS_READ}, {TERN_U32, TERN_ACCESS_READ}, {TERN_U32, TERN_ACCESS_READ}};
     tape_maker_start(m, 3, 0, 1);
     uint32_t table = tape_maker_tensor(m, TERN_F32, TERN_ACCESS_READ | TERN_ACCESS_WRITE);
     uint16_t acc = tape_maker_op(m, TERN_TAPE_ACC, TERN_TAPE_NONE, TERN_TAPE_NONE), old = tape_maker_load(m, table, 7);
@@ -274,7 +281,7 @@ static void scatter_adds_in_order(void **state)
             tern_device_info info;
             uint32_t groups[3];
             dialect_device_info(device, &info);
-            make_scatter(&maker, sorted, &info, &desc, words);
+            make_scatter(&maker, sorted, TERN_F32, &info, &desc, words);
             TEST_OK(tern_variant_groups(&desc, &info, words, groups));
             float *table = malloc(ROWS * WIDTH * 4);
             assert_non_null(table);
@@ -292,6 +299,7 @@ static void scatter_adds_in_order(void **state)
                         fail_msg("%s: (%u, %u) is %.9g, not %.9g", desc.variant.name, v, d,
                                  (double)table[v * WIDTH + d], (double)sum);
                 }
+            make_scatter(&maker, sorted, sorted ? TERN_F16 : TERN_BF16, &info, &desc, words);
             if (device != DEVICE_ONE_LANE) assert_true(dialect_check(&desc));
             free(table);
         }

@@ -55,12 +55,14 @@ typedef struct matmul_case {
     epilogue which;
     uint32_t batch, m, n, k, pad; /* pad: leading dimensions are this much longer than needed */
     bool shared_b;                /* b has no batch axis */
+    uint8_t a_dtype, b_dtype;     /* 0: f32 */
 } matmul_case;
 
 static void make_desc(const matmul_case *c, tape_maker *maker, tern_kernel_desc *desc, uint32_t *words,
                       const tern_device_info *info)
 {
-    static const tern_tape_tensor own[] = {{TERN_F32, TERN_ACCESS_READ}, {TERN_F32, TERN_ACCESS_READ}};
+    const tern_tape_tensor own[] = {{c->a_dtype ? c->a_dtype : TERN_F32, TERN_ACCESS_READ},
+                                    {c->b_dtype ? c->b_dtype : TERN_F32, TERN_ACCESS_READ}};
     make_epilogue(maker, c->which);
     tape_maker_contraction(maker, TERN_KERNEL_MATMUL, 2, own, TERN_MATMUL_WORDS, desc);
     desc->a_transposed = c->a_transposed;
@@ -141,7 +143,7 @@ static void all_pairs_and_transposes(void **state)
             for (uint32_t j = 0; j < 6; j++) {
                 uint32_t t = (i * 6 + j + device) % 4;
                 matmul_case c = {device, t & 1, t >> 1, STORE_ONLY, 1, sizes[i], sizes[j], sizes[(i + 2 * j + 1) % 6],
-                                 0,      false};
+                                 0,      false, 0,      0};
                 run_case(&c);
             }
 }
@@ -152,7 +154,7 @@ static void epilogues_batches_and_strides(void **state)
     if (!has_device) TEST_SKIP("%s", why);
     for (dialect_device device = 0; device < DEVICE_COUNT; device++)
         for (uint32_t t = 0; t < 3; t++) { /* every device meets every epilogue, every form two transposes and more */
-            const matmul_case c = {device, (t + device) & 1, t >> 1, (epilogue)t, 3, 37, 70, 45, 5, t == 1};
+            const matmul_case c = {device, (t + device) & 1, t >> 1, (epilogue)t, 3, 37, 70, 45, 5, t == 1, 0, 0};
             run_case(&c);
         }
 }
@@ -177,7 +179,9 @@ static void seeded_triples(void **state)
                          size[1],
                          size[2],
                          i % 3,
-                         false};
+                         false,
+                         0,
+                         0};
         run_case(&c);
     }
 }
@@ -187,8 +191,17 @@ static void compiles_in_every_dialect(void **state)
     (void)state;
     for (dialect_device device = DEVICE_LANES; device < DEVICE_COUNT; device++)
         for (uint32_t t = device & 1; t < 4; t += 2) {
-            matmul_case c = {device, t & 1, t >> 1, t == 0 ? BIAS_GELU_RESIDUAL : ACCUMULATE, 2, 512, 512,
-                             64,     0,     false};
+            static const uint8_t dtypes[4][2] = {{0, 0}, {TERN_F16, TERN_BF16}, {TERN_BF16, 0}, {TERN_F16, TERN_F16}};
+            matmul_case c = {.device = device,
+                             .a_transposed = t & 1,
+                             .b_transposed = t >> 1,
+                             .which = t == 0 ? BIAS_GELU_RESIDUAL : ACCUMULATE,
+                             .batch = 2,
+                             .m = 512,
+                             .n = 512,
+                             .k = 64,
+                             .a_dtype = dtypes[t][0],
+                             .b_dtype = dtypes[t][1]};
             tape_maker maker;
             tern_kernel_desc desc;
             tern_device_info info;
@@ -204,7 +217,7 @@ static void groups_fold(void **state)
 {
     (void)state;
     if (!has_device) TEST_SKIP("%s", why);
-    matmul_case c = {DEVICE_SMALL_GPU, false, false, ACCUMULATE, 1, 300, 300, 8, 0, false};
+    matmul_case c = {DEVICE_SMALL_GPU, false, false, ACCUMULATE, 1, 300, 300, 8, 0, false, 0, 0};
     tape_maker maker;
     tern_kernel_desc desc;
     tern_device_info info;
