@@ -366,6 +366,13 @@ static void test_versions_of_a_state(void **state)
     t = matrix_state(graph, "t");
     (void)tern_assign(s, tern_exp(t)); /* a swap */
     (void)tern_assign(t, tern_exp(s));
+    expect_right(graph);
+
+    graph = new_graph();
+    s = matrix_state(graph, "s");
+    t = matrix_state(graph, "t");
+    (void)tern_assign(s, tern_exp(t));
+    (void)tern_assign(t, tern_transpose(s, 0, 1)); /* a swap that no kernel can do element by element */
     expect_no_session(graph, TERN_ERROR_INVALID, "needs both its old value and its new one");
 }
 

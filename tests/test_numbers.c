@@ -3,6 +3,7 @@
  * steps.
  *
  * GPT-2 124M at 4 x 1024 is planned only, on a card that exists on paper; nothing of it runs. */
+#include "core/base/dtype.h"
 #include "core/kernel/trace.h"
 #include "tests/test.h"
 #include "tests/train_fixture.h"
@@ -19,7 +20,8 @@ static tern_status build(void *context, tern_graph *graph, uint32_t batch)
     return tern_gpt2_build_loss(graph, &options);
 }
 
-static tern_setup *plan_gpt2(tern_device *device, uint32_t layers, double dropout, tern_gpt2_options *model)
+static tern_setup *plan_gpt2(tern_device *device, uint32_t layers, double dropout, int32_t precision,
+                             tern_gpt2_options *model)
 {
     tern_setup *setup = NULL;
     TEST_OK(tern_gpt2_preset("gpt2", model));
@@ -32,6 +34,7 @@ static tern_setup *plan_gpt2(tern_device *device, uint32_t layers, double dropou
         .batch = 4,
         .optimizer = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1},
         .update = {.clip = 1},
+        .precision = precision,
         .evaluate = true,
         .plan = {.submit_seconds = limits.submit_seconds, .flops = limits.flops, .bytes_per_s = limits.bytes_per_s}};
     TEST_OK(tern_setup_create(device, &options, &setup));
@@ -54,12 +57,14 @@ static uint32_t count_pipelines(const tern_setup *setup)
     return count;
 }
 
-static void check_gpt2(double dropout)
+/* out_arena: bytes per program, or NULL. Returns the launches per block. */
+static uint32_t check_gpt2(double dropout, int32_t precision, uint64_t *out_arena)
 {
     tern_device *device = NULL;
     tern_gpt2_options model;
     TEST_OK(tern_device_open_paper("rtx-4090", &device));
-    tern_setup *few = plan_gpt2(device, 10, dropout, &model), *all = plan_gpt2(device, 0, dropout, &model);
+    tern_setup *few = plan_gpt2(device, 10, dropout, precision, &model),
+               *all = plan_gpt2(device, 0, dropout, precision, &model);
     const tern_program *programs = all->programs;
     const uint32_t blocks = model.layers - 10;
     const uint32_t per_block =
@@ -67,8 +72,8 @@ static void check_gpt2(double dropout)
         blocks;
     const uint32_t pipelines = count_pipelines(all), micro = programs[TERN_PROGRAM_MICRO].plan->cut_count + 1,
                    update = programs[TERN_PROGRAM_UPDATE].plan->cut_count + 1;
-    print_message("dropout %g: %u launches per block, %u + %u submissions, %u pipelines\n", dropout, per_block, micro,
-                  update, pipelines);
+    print_message("%s, dropout %g: %u launches per block, %u + %u submissions, %u pipelines\n",
+                  precision ? tern_dtype(precision)->name : "f32", dropout, per_block, micro, update, pipelines);
     assert_true(per_block > 10 && per_block <= BLOCK_LAUNCHES);
     assert_true(pipelines <= PIPELINES);
     assert_true(micro <= MICRO_SUBMISSIONS && update <= UPDATE_SUBMISSIONS);
@@ -77,23 +82,48 @@ static void check_gpt2(double dropout)
         print_message("  %s: arena %.1f MiB, live peak %.1f MiB\n", tern_program_names[p],
                       (double)plan->arena_bytes / 1048576, (double)plan->live_peak_bytes / 1048576);
         assert_true((double)plan->arena_bytes <= 1.05 * (double)plan->live_peak_bytes);
+        if (out_arena) out_arena[p] = plan->arena_bytes;
         TEST_OK(tern_plan_verify(plan));
     }
     tern_setup_destroy(few);
     tern_setup_destroy(all);
     tern_device_close(device);
+    return per_block;
 }
 
 static void test_gpt2(void **state)
 {
     (void)state;
-    check_gpt2(0);
+    check_gpt2(0, 0, NULL);
 }
 
 static void test_gpt2_with_dropout(void **state)
 {
     (void)state;
-    check_gpt2(0.1);
+    check_gpt2(0.1, 0, NULL);
+}
+
+/* Autocast costs no launch and needs little more than half of the arena. */
+static void check_16_bits(int32_t precision, double dropout)
+{
+    uint64_t wide[TERN_PROGRAM_COUNT], narrow[TERN_PROGRAM_COUNT];
+    const uint32_t f32 = check_gpt2(dropout, 0, wide), low = check_gpt2(dropout, precision, narrow);
+    assert_true(low <= f32 + 2);
+    for (int p = TERN_PROGRAM_MICRO; p < TERN_PROGRAM_COUNT; p += TERN_PROGRAM_EVAL)
+        assert_true((double)narrow[p] <= 0.55 * (double)wide[p]);
+}
+
+static void test_gpt2_in_bf16(void **state)
+{
+    (void)state;
+    check_16_bits(TERN_BF16, 0);
+    check_16_bits(TERN_BF16, 0.1);
+}
+
+static void test_gpt2_in_f16(void **state)
+{
+    (void)state;
+    check_16_bits(TERN_F16, 0.1);
 }
 
 /* Segments of the slab are updated by at most 6 launches each, the optimizer holds no scratch of the size of the model.
@@ -104,7 +134,7 @@ static void test_update_is_small(void **state)
     tern_device *device = NULL;
     tern_gpt2_options model;
     TEST_OK(tern_device_open_paper("rtx-4090", &device));
-    tern_setup *setup = plan_gpt2(device, 0, 0, &model);
+    tern_setup *setup = plan_gpt2(device, 0, 0, 0, &model);
     const tern_program *update = &setup->programs[TERN_PROGRAM_UPDATE];
     print_message("update: %u launches for %u segments, %.1f MiB of scratch\n", update->lowered->launch_count,
                   setup->layout->segment_count, (double)update->plan->arena_bytes / 1048576);
@@ -167,6 +197,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gpt2),
         cmocka_unit_test(test_gpt2_with_dropout),
+        cmocka_unit_test(test_gpt2_in_bf16),
+        cmocka_unit_test(test_gpt2_in_f16),
         cmocka_unit_test(test_update_is_small),
         cmocka_unit_test(test_no_growth_on_null),
         cmocka_unit_test(test_no_growth_on_cpu),

@@ -3,10 +3,9 @@
  * fold, and that fused, unfused and on the CPU they are the same bits. */
 #include "core/base/dtype.h"
 #include "core/graph/build.h"
-#include "core/kernel/lowered.h"
 #include "core/plan/session.h"
 #include "tests/evaluate.h"
-#include "tests/lowered_runner.h"
+#include "tests/narrow_trial.h"
 
 #include <stdlib.h>
 
@@ -211,43 +210,6 @@ static tern_graph *mixture(int32_t dtype)
     return g;
 }
 
-static const tern_device_info paper = {.name = "paper",
-                                       .memory_bytes = 1ull << 34,
-                                       .max_allocation_bytes = 1ull << 32,
-                                       .max_buffer_bytes = 1ull << 32,
-                                       .max_binding_bytes = 1ull << 32,
-                                       .max_groups = {1u << 30, 65535, 65535},
-                                       .max_group_size = 1024,
-                                       .shared_bytes = 32768,
-                                       .subgroup_min = 32,
-                                       .subgroup_max = 32,
-                                       .offset_alignment = 256,
-                                       .features = TERN_FEATURE_BUFFER_ADDRESS | TERN_FEATURE_STORAGE_16};
-
-static void to_memory(const tern_tensor *x, const double *from, void *to)
-{
-    for (int64_t i = 0; i < tern_count(x); i++) {
-        switch (x->dtype) {
-        case TERN_F32: ((float *)to)[i] = (float)from[i]; break;
-        case TERN_F16: ((uint16_t *)to)[i] = tern_f32_to_f16((float)from[i]); break;
-        case TERN_BF16: ((uint16_t *)to)[i] = tern_f32_to_bf16((float)from[i]); break;
-        case TERN_U8: ((uint8_t *)to)[i] = (uint8_t)from[i]; break;
-        default: ((uint32_t *)to)[i] = (uint32_t)from[i];
-        }
-    }
-}
-
-static double from_memory(int32_t dtype, const void *data, int64_t i)
-{
-    switch (dtype) {
-    case TERN_F32: return (double)((const float *)data)[i];
-    case TERN_F16: return (double)tern_f16_to_f32(((const uint16_t *)data)[i]);
-    case TERN_BF16: return (double)tern_bf16_to_f32(((const uint16_t *)data)[i]);
-    case TERN_U8: return ((const uint8_t *)data)[i];
-    default: return ((const uint32_t *)data)[i];
-    }
-}
-
 /* Leaves with something in each; the reference has run. */
 static tern_reference *referee(const tern_graph *g)
 {
@@ -265,55 +227,6 @@ static tern_reference *referee(const tern_graph *g)
     return reference;
 }
 
-/* Within what f32 sums in another order may do to a rounded value: two units of its dtype, most of them none. */
-static void check(const char *what, const tern_tensor *x, const double *wanted, const void *got, int32_t dtype)
-{
-    double difference = 0, norm = 0;
-    for (int64_t i = 0; i < tern_count(x); i++) {
-        const double value = from_memory(x->dtype, got, i);
-        difference += (value - wanted[i]) * (value - wanted[i]);
-        norm += wanted[i] * wanted[i];
-    }
-    const double unit = dtype == TERN_F16 ? 0x1p-11 : 0x1p-8;
-    if (!(sqrt(difference) <= unit * sqrt(norm)))
-        fail_msg("%s, %s: relative error %.3g", what, x->label, sqrt(difference) / sqrt(norm));
-}
-
-static void *run_lowered(const tern_graph *g, tern_reference *reference, bool fuse, uint64_t *out_bytes, int32_t dtype)
-{
-    tern_lowered *lowered = NULL;
-    lowered_runner runner;
-    const tern_lower_options options = {.fuse = fuse};
-    TEST_OK(tern_lower(g, &paper, &options, &lowered));
-    lowered_runner_create(lowered, &runner);
-    for (uint32_t i = 0; i < g->node_count; i++) {
-        void *to = lowered_runner_leaf(&runner, g->nodes[i]->label);
-        if (to && tern_ops[g->nodes[i]->op].kind == TERN_KIND_LEAF)
-            to_memory(g->nodes[i], tern_reference_data(reference, g->nodes[i]), to);
-    }
-    lowered_runner_run(&runner);
-    char *all = calloc(1, 1 << 16), *at = all;
-    TEST_OK(tern_reference_run(reference));
-    for (uint32_t o = 0; o < g->output_count; o++) {
-        const tern_tensor *x = g->outputs[o].tensor;
-        const uint64_t bytes = tern_dtype_bytes(x->dtype, (uint64_t)tern_count(x));
-        const void *got = lowered_runner_output(&runner, g->outputs[o].name);
-        check(fuse ? "fused" : "unfused", x, tern_reference_data(reference, x), got, dtype);
-        memcpy(at, got, bytes);
-        at += bytes;
-    }
-    for (uint32_t i = 0; i < g->node_count; i++) {
-        if (g->nodes[i]->op != TERN_OP_STATE) continue;
-        const uint64_t bytes = tern_dtype_bytes(g->nodes[i]->dtype, (uint64_t)tern_count(g->nodes[i]));
-        memcpy(at, lowered_runner_leaf(&runner, g->nodes[i]->label), bytes);
-        at += bytes;
-    }
-    *out_bytes = (uint64_t)(at - all);
-    lowered_runner_destroy(&runner);
-    tern_lowered_destroy(lowered);
-    return all;
-}
-
 /* A value that stayed in registers is the value that memory would have held. The runner's functions are double's and
  * its sums have one order, so fusing must not change a bit. */
 static void test_fusing_changes_no_bit(void **state)
@@ -321,10 +234,11 @@ static void test_fusing_changes_no_bit(void **state)
     (void)state;
     for (int32_t i = 0; i < 2; i++) {
         uint64_t bytes[2];
+        const double unit = narrow[i] == TERN_F16 ? 0x1p-11 : 0x1p-8;
         tern_graph *g = mixture(narrow[i]);
         tern_reference *first = referee(g), *second = referee(g);
-        void *fused = run_lowered(g, first, true, &bytes[0], narrow[i]);
-        void *unfused = run_lowered(g, second, false, &bytes[1], narrow[i]);
+        void *fused = narrow_trial_run(g, first, true, unit, &bytes[0]);
+        void *unfused = narrow_trial_run(g, second, false, unit, &bytes[1]);
         assert_int_equal(bytes[0], bytes[1]);
         assert_memory_equal(fused, unfused, bytes[0]);
         free(fused);

@@ -76,10 +76,10 @@ static tern_tensor *sum_parts(tern_tensor *const *parts, uint32_t count)
  * parameter's is the parameter's, so that it goes unrounded into the f32 accumulator. */
 static bool keeps_wide_gradient(const tern_tensor *y)
 {
-    if (tern_ops[y->op].kind == TERN_KIND_VIEW && y->op != TERN_OP_SECOND) return true;
+    if (tern_is_view(y)) return true;
     if (!tern_is_narrowing(y)) return false;
     const tern_tensor *base = y->in[0];
-    while (tern_ops[base->op].kind == TERN_KIND_VIEW) base = base->in[0];
+    while (tern_is_view(base)) base = base->in[0];
     return base->op == TERN_OP_PARAMETER;
 }
 

@@ -327,6 +327,31 @@ tern_tensor *tern_graph_copy(tern_graph *graph, const tern_tensor *like, tern_te
     return x;
 }
 
+tern_status tern_graph_create_like(const tern_graph *in, tern_graph **out_graph)
+{
+    const tern_status status = tern_graph_create(out_graph);
+    if (status < 0) return status;
+    (*out_graph)->training = in->training;
+    (*out_graph)->memory_limit_bytes = in->memory_limit_bytes;
+    return TERN_OK;
+}
+
+tern_status tern_graph_copy_rest(const tern_graph *in, tern_graph *out, tern_tensor *const *copies)
+{
+    if (out->status < 0) return tern_graph_status(out); /* some copies are missing */
+    for (uint32_t id = 0; id < in->node_count; id++) {
+        const tern_tensor *x = in->nodes[id];
+        if (x->weight) copies[id]->weight = copies[x->weight->id];
+        if (x->op == TERN_OP_INPUT && x->at.input.sort_of)
+            copies[id]->at.input.sort_of = copies[x->at.input.sort_of->id];
+    }
+    for (uint32_t i = 0; i < in->output_count; i++) tern_output(copies[in->outputs[i].tensor->id], in->outputs[i].name);
+    out->loss = in->loss ? copies[in->loss->id] : NULL;
+    out->loss_weight = in->loss_weight ? copies[in->loss_weight->id] : NULL;
+    out->pass = in->pass;
+    return tern_graph_status(out);
+}
+
 int64_t tern_count(const tern_tensor *x)
 {
     int64_t count = 1;

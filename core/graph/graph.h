@@ -154,7 +154,14 @@ void *tern_graph_alloc(tern_graph *graph, size_t bytes);
  * passes. */
 tern_tensor *tern_graph_copy(tern_graph *graph, const tern_tensor *like, tern_tensor *const *in, tern_pass pass);
 
+/* For passes that make a graph from another: an empty one with its flags and limits; and, once every node of `in` has a
+ * copy, what hangs on nodes: loss weights, what a sort belongs to, outputs, the loss. copies: per node id of `in`. */
+TERN_MUST_USE tern_status tern_graph_create_like(const tern_graph *in, tern_graph **out_graph);
+TERN_MUST_USE tern_status tern_graph_copy_rest(const tern_graph *in, tern_graph *out, tern_tensor *const *copies);
+
 int64_t tern_count(const tern_tensor *x); /* number of elements */
+/* Only moves elements: a VIEW, and not a second output. */
+bool tern_is_view(const tern_tensor *x);
 /* A CAST of a 16-bit float to f32: the same values, never worth a buffer of its own. */
 bool tern_is_widening(const tern_tensor *x);
 /* A CAST of f32 to a 16-bit float. */

@@ -24,7 +24,7 @@ bool tern_is_widening(const tern_tensor *x)
 
 bool tern_is_narrowing(const tern_tensor *x) { return x->op == TERN_OP_CAST && tern_dtype_is_16bit_float(x->dtype); }
 
-static bool is_view(const tern_tensor *x) { return tern_ops[x->op].kind == TERN_KIND_VIEW && x->op != TERN_OP_SECOND; }
+bool tern_is_view(const tern_tensor *x) { return tern_ops[x->op].kind == TERN_KIND_VIEW && x->op != TERN_OP_SECOND; }
 
 tern_tensor *tern_view_again(const tern_tensor *view, tern_tensor *x)
 {
@@ -38,7 +38,7 @@ static tern_tensor *before_widening(tern_tensor *x, int32_t dtype)
 {
     tern_tensor *views[FOLDED_VIEWS];
     int32_t count = 0;
-    for (; is_view(x) && count < FOLDED_VIEWS; x = x->in[0]) views[count++] = x;
+    for (; tern_is_view(x) && count < FOLDED_VIEWS; x = x->in[0]) views[count++] = x;
     if (!tern_is_widening(x) || x->in[0]->dtype != dtype) return NULL;
     x = x->in[0];
     while (count > 0) x = tern_view_again(views[--count], x);

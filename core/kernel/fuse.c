@@ -141,7 +141,9 @@ static tern_status allocate(tern_fuser *fuser)
     fuser->order = calloc(n, sizeof *fuser->order);
     fuser->reads = calloc(n, sizeof *fuser->reads);
     fuser->group_of = calloc(n, sizeof *fuser->group_of);
-    if (!fuser->live || !fuser->stored || !fuser->second || !fuser->order || !fuser->reads || !fuser->group_of)
+    fuser->joint = calloc(n, sizeof *fuser->joint);
+    if (!fuser->live || !fuser->stored || !fuser->second || !fuser->order || !fuser->reads || !fuser->group_of ||
+        !fuser->joint)
         return tern_error_memory("the fuser", n * 32);
     return TERN_OK;
 }
@@ -184,5 +186,6 @@ void tern_fuser_finish(tern_fuser *fuser)
     free(fuser->order);
     free(fuser->reads);
     free(fuser->group_of);
+    free(fuser->joint);
     memset(fuser, 0, sizeof *fuser);
 }

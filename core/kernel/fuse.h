@@ -32,6 +32,7 @@ typedef struct tern_fuser {
     const tern_tensor **second; /* per contraction id: its SECOND node, or NULL */
     uint32_t *order;            /* compute points (stored values and contractions) in execution order */
     uint32_t order_count;
+    uint32_t *joint;   /* per compute point: the first id of the ASSIGNs that must share a kernel with it, or its own */
     uint64_t **reads;  /* per compute point: bit set of the nodes its definition reads */
     int32_t *group_of; /* per node id; -1: not computed by a kernel */
     tern_group *groups;
@@ -46,11 +47,14 @@ void tern_fuser_finish(tern_fuser *fuser);
 tern_trace_result tern_group_build(const tern_fuser *fuser, const tern_group *group, const tern_tensor *extra,
                                    const tern_frame *frame, tern_emitted *out_emitted, const tern_tensor **out_need);
 
-/* fuse_order.c: fills order and reads for the current stored set. */
+/* fuse_order.c: fills order, joint and reads for the current stored set. */
 TERN_MUST_USE tern_status tern_fuser_order(tern_fuser *fuser);
 /* fuse_group.c: forms groups. *out_again: more values had to be marked as stored; order and group again. */
 TERN_MUST_USE tern_status tern_fuser_group(tern_fuser *fuser, bool *out_again);
 void tern_fuser_clear_groups(tern_fuser *fuser);
+
+/* TERN_ERROR_INVALID: an ASSIGN to `label` cannot be ordered. */
+TERN_MUST_USE tern_status tern_fuser_cycle(const char *label);
 
 /* x behind reshapes and detaches: the same elements in the same order. */
 const tern_tensor *tern_same_elements(const tern_tensor *x);

@@ -410,11 +410,30 @@ static tern_status place_root(tern_fuser *fuser, const tern_tensor *root, const 
     return status < 0 ? status : add_root(fuser, fuser->group_count - 1u, root);
 }
 
+/* An ASSIGN that can only be in the kernel of another one, whose old value it reads and which reads its own. */
+static tern_status place_joint(tern_fuser *fuser, const tern_tensor *root, const tern_tensor **out_need)
+{
+    const uint32_t g = (uint32_t)fuser->group_of[fuser->joint[root->id]];
+    tern_frame own, *frames[2] = {&fuser->groups[g].frame, &own};
+    tern_trace_result result = TERN_TRACE_REJECT;
+    root_frame(fuser, root, &own, out_need);
+    if (*out_need) return TERN_OK;
+    for (uint32_t i = 0; i < 2 && result == TERN_TRACE_REJECT; i++) {
+        if (!takes_root(fuser, &fuser->groups[g], root) || !all_fit(frames[i], &fuser->groups[g], root)) continue;
+        result = try_frame(fuser, &fuser->groups[g], root, frames[i], out_need);
+        if (result == TERN_TRACE_OK) fuser->groups[g].frame = *frames[i];
+    }
+    if (result == TERN_TRACE_ERROR) return TERN_ERROR_MEMORY;
+    if (result == TERN_TRACE_STORE) return TERN_OK;
+    *out_need = NULL;
+    return result == TERN_TRACE_OK ? add_root(fuser, g, root) : tern_fuser_cycle(root->in[0]->label);
+}
+
 static tern_status place(tern_fuser *fuser, const tern_tensor *x, const tern_tensor **out_need)
 {
     *out_need = NULL;
-    return tern_ops[x->op].kind == TERN_KIND_CONTRACTION ? place_contraction(fuser, x, out_need)
-                                                         : place_root(fuser, x, out_need);
+    if (tern_ops[x->op].kind == TERN_KIND_CONTRACTION) return place_contraction(fuser, x, out_need);
+    return fuser->joint[x->id] != x->id ? place_joint(fuser, x, out_need) : place_root(fuser, x, out_need);
 }
 
 tern_status tern_fuser_group(tern_fuser *fuser, bool *out_again)

@@ -3,7 +3,8 @@
  *
  * reads[p]: every node that p's definition touches, ending at stored values, contractions and leaves. Order edges: what
  * p reads and is computed comes first; whoever reads a tensor's old version comes before the ASSIGN that replaces it.
- */
+ * ASSIGNs that all read each other's old versions (a swap, a code and its scale) can only be one kernel, which reads
+ * before it writes: they follow each other in the order and are marked as joint. */
 #include "core/kernel/fuse.h"
 
 #include <stdlib.h>
@@ -48,12 +49,8 @@ static uint32_t collect_points(tern_fuser *fuser, uint32_t *points)
     return count;
 }
 
-static tern_status order_cycle(const tern_fuser *fuser, const uint32_t *points, const uint32_t *waiting, uint32_t count)
+tern_status tern_fuser_cycle(const char *label)
 {
-    const char *label = "?";
-    for (uint32_t p = 0; p < count; p++)
-        if (waiting[p] > 0 && fuser->graph->nodes[points[p]]->op == TERN_OP_ASSIGN)
-            label = fuser->graph->nodes[points[p]]->in[0]->label;
     return tern_error(
         TERN_ERROR_INVALID,
         "\"%s\" is assigned, but something needs both its old value and its new one; copy the old value through "
@@ -66,6 +63,7 @@ typedef struct edges {
     uint32_t *place;                       /* per node id: its position, UINT32_MAX if it is no point */
     uint32_t *replacer;                    /* per node id: the position of the ASSIGN that replaces it, or UINT32_MAX */
     uint32_t *first, *followers, *waiting; /* waiting: how many edges into each point are left */
+    bool *done;
 } edges;
 
 static void edges_finish(edges *e)
@@ -75,6 +73,7 @@ static void edges_finish(edges *e)
     free(e->first);
     free(e->followers);
     free(e->waiting);
+    free(e->done);
 }
 
 static tern_status edges_create(const tern_fuser *fuser, const uint32_t *points, uint32_t count, edges *e)
@@ -84,7 +83,9 @@ static tern_status edges_create(const tern_fuser *fuser, const uint32_t *points,
     e->replacer = malloc(n * sizeof *e->replacer);
     e->first = calloc(count + 2u, sizeof *e->first);
     e->waiting = calloc(count + 1u, sizeof *e->waiting);
-    if (!e->place || !e->replacer || !e->first || !e->waiting) return tern_error_memory("the fuser's order", n * 16u);
+    e->done = calloc(count + 1u, sizeof *e->done);
+    if (!e->place || !e->replacer || !e->first || !e->waiting || !e->done)
+        return tern_error_memory("the fuser's order", n * 16u);
     memset(e->place, 0xff, n * sizeof *e->place);
     memset(e->replacer, 0xff, n * sizeof *e->replacer);
     for (uint32_t p = 0; p < count; p++) {
@@ -133,28 +134,117 @@ static tern_status edges_fill(const tern_fuser *fuser, const uint32_t *points, u
     return TERN_OK;
 }
 
+/* Marks what waits for `from`, directly or not, among the points left; returns how many. stack: count long. */
+static uint32_t mark_waiting(const edges *e, uint32_t from, bool *seen, uint32_t *stack, uint32_t count)
+{
+    uint32_t depth = 0, found = 0;
+    memset(seen, 0, count * sizeof *seen);
+    stack[depth++] = from;
+    while (depth > 0) {
+        const uint32_t p = stack[--depth];
+        for (uint32_t k = e->first[p]; k < e->first[p + 1u]; k++) {
+            const uint32_t follower = e->followers[k];
+            if (seen[follower] || e->done[follower]) continue;
+            seen[follower] = true;
+            stack[depth++] = follower;
+            found++;
+        }
+    }
+    return found;
+}
+
+/* Of the points left, all of which wait: a set whose members wait for each other and for nothing else. The point for
+ * which most wait belongs to one. */
+static tern_status find_cycle(const edges *e, uint32_t count, bool *out_members)
+{
+    uint32_t most = 0, start = 0;
+    bool *below = calloc(count + 1u, sizeof *below), *seen = calloc(count + 1u, sizeof *seen);
+    uint32_t *stack = malloc((count + 1u) * sizeof *stack);
+    tern_status status = TERN_OK;
+    if (!below || !seen || !stack) {
+        status = tern_error_memory("the fuser's order", count * sizeof *stack);
+        goto fail;
+    }
+    for (uint32_t p = 0; p < count; p++) {
+        const uint32_t waiting = e->done[p] ? 0 : mark_waiting(e, p, seen, stack, count);
+        if (waiting <= most) continue;
+        most = waiting;
+        start = p;
+    }
+    mark_waiting(e, start, below, stack, count);
+    for (uint32_t p = 0; p < count; p++) {
+        out_members[p] = false;
+        if (!below[p]) continue;
+        mark_waiting(e, p, seen, stack, count);
+        out_members[p] = seen[start];
+    }
+fail:
+    free(below);
+    free(seen);
+    free(stack);
+    return status;
+}
+
+/* Appends a point and lets its followers know. */
+static void append_point(tern_fuser *fuser, const uint32_t *points, edges *e, uint32_t p, uint64_t *ready)
+{
+    e->done[p] = true;
+    fuser->order[fuser->order_count++] = points[p];
+    for (uint32_t k = e->first[p]; k < e->first[p + 1u]; k++) {
+        const uint32_t follower = e->followers[k];
+        if (--e->waiting[follower] == 0 && !e->done[follower]) tern_bit_set(ready, follower);
+    }
+}
+
+static tern_status append_cycle(tern_fuser *fuser, const uint32_t *points, uint32_t count, edges *e, uint64_t *ready)
+{
+    uint32_t first = UINT32_MAX;
+    bool *members = calloc(count + 1u, sizeof *members);
+    if (!members) return tern_error_memory("the fuser's order", count);
+    tern_status status = find_cycle(e, count, members);
+    for (uint32_t p = 0; status == TERN_OK && p < count; p++) {
+        const tern_tensor *x = fuser->graph->nodes[points[p]];
+        if (members[p] && x->op != TERN_OP_ASSIGN) {
+            for (uint32_t q = 0; q < count; q++)
+                if (members[q] && fuser->graph->nodes[points[q]]->op == TERN_OP_ASSIGN)
+                    x = fuser->graph->nodes[points[q]]->in[0];
+            status = tern_fuser_cycle(x->label);
+        }
+        if (members[p]) e->done[p] = true; /* none becomes ready by another */
+    }
+    for (uint32_t p = 0; status == TERN_OK && p < count; p++) {
+        if (!members[p]) continue;
+        if (first == UINT32_MAX) first = points[p];
+        fuser->joint[points[p]] = first;
+        append_point(fuser, points, e, p, ready);
+    }
+    free(members);
+    return status;
+}
+
 /* Kahn's algorithm; among the ready ones the lowest id, so that the order follows the model's text. */
 static tern_status sort_points(tern_fuser *fuser, const uint32_t *points, uint32_t count, edges *e)
 {
+    tern_status status = TERN_OK;
     uint64_t *ready = calloc(count / 64u + 1u, sizeof *ready);
     if (!ready) return tern_error_memory("the fuser's order", count / 8u);
-    for (uint32_t p = 0; p < count; p++)
-        if (e->waiting[p] == 0) tern_bit_set(ready, p);
-    uint32_t lowest = 0; /* nothing below it is ready */
     fuser->order_count = 0;
-    while ((lowest = tern_bit_next(ready, lowest, count)) < count) {
-        const uint32_t p = lowest;
-        ready[p / 64] &= ~(1ull << (p % 64));
-        fuser->order[fuser->order_count++] = points[p];
-        for (uint32_t k = e->first[p]; k < e->first[p + 1u]; k++) {
-            const uint32_t follower = e->followers[k];
-            if (--e->waiting[follower] > 0) continue;
-            tern_bit_set(ready, follower);
-            if (follower < lowest) lowest = follower;
-        }
+    for (uint32_t p = 0; p < count; p++) {
+        fuser->joint[points[p]] = points[p];
+        if (e->waiting[p] == 0) tern_bit_set(ready, p);
     }
+    while (fuser->order_count < count) {
+        const uint32_t p = tern_bit_next(ready, 0, count);
+        if (p == count) {
+            TERN_TRY(append_cycle(fuser, points, count, e, ready));
+            continue;
+        }
+        ready[p / 64] &= ~(1ull << (p % 64));
+        append_point(fuser, points, e, p, ready);
+    }
+fail:
     free(ready);
-    return fuser->order_count == count ? TERN_OK : order_cycle(fuser, points, e->waiting, count);
+    return status;
 }
 
 tern_status tern_fuser_order(tern_fuser *fuser)

@@ -18,9 +18,10 @@ static int32_t tape_op_of(tern_op op)
         SAME(EXP)
         SAME(LOG)
         SAME(SQRT)
-        SAME(RSQRT) SAME(RECIP) SAME(TANH) SAME(ERF) SAME(SIN) SAME(COS) SAME(FLOOR) SAME(ADD) SAME(SUB) SAME(MUL)
-            SAME(DIV) SAME(MAX) SAME(MIN) SAME(LESS) SAME(EQUAL) SAME(WHERE) SAME(AND) SAME(OR) SAME(XOR)
-                SAME(SHIFT_LEFT) SAME(SHIFT_RIGHT) SAME(MULTIPLY_HIGH)
+        SAME(RSQRT)
+        SAME(RECIP) SAME(TANH) SAME(ERF) SAME(SIN) SAME(COS) SAME(FLOOR) SAME(ADD) SAME(SUB) SAME(MUL) SAME(DIV)
+            SAME(MAX) SAME(MIN) SAME(LESS) SAME(EQUAL) SAME(WHERE) SAME(AND) SAME(OR) SAME(XOR) SAME(SHIFT_LEFT)
+                SAME(SHIFT_RIGHT) SAME(MULTIPLY_HIGH)
 #undef SAME
                     default : return -1;
     }
@@ -65,7 +66,13 @@ static tern_trace_result trace_map(tern_trace *trace, const tern_tensor *x, cons
                                    uint32_t *out_expr)
 {
     uint32_t in[3] = {NONE, NONE, NONE};
-    for (int32_t i = 0; i < x->in_count; i++) TERN_TRACE_TRY(tern_trace_node(trace, x->in[i], access, &in[i]));
+    for (int32_t i = 0; i < x->in_count; i++) {
+        const tern_trace_result result = tern_trace_node(trace, x->in[i], access, &in[i]);
+        /* Instead of a contraction's f32 result what its epilogue can make of it: 16 bits, bias and all. */
+        const bool contraction = result == TERN_TRACE_STORE && tern_ops[trace->need->op].kind == TERN_KIND_CONTRACTION;
+        if (contraction && tern_is_narrowing(x) && !trace->stored[x->id]) return tern_trace_need(trace, x);
+        if (result != TERN_TRACE_OK) return result;
+    }
     const uint8_t type = tern_register_type(x->dtype);
     switch (x->op) {
     case TERN_OP_DETACH: *out_expr = in[0]; return TERN_TRACE_OK;

@@ -52,7 +52,7 @@ static void find_post_dominators(analysis *a)
     for (uint32_t o = 0; o < graph->output_count; o++) add_use(a, graph->outputs[o].tensor->id, EXIT);
     for (uint32_t i = graph->node_count; i-- > 0;) {
         const tern_tensor *x = graph->nodes[i];
-        if (!a->seen[i] && a->crosses[i]) {
+        if (!a->seen[i] && (a->crosses[i] || x == graph->loss)) { /* a loss that nobody reads yet will be */
             a->seen[i] = true;
             a->parent[i] = EXIT;
         }
@@ -80,8 +80,16 @@ static bool is_heavy(const analysis *a, const tern_tensor *x)
 /* The value itself: a widening is only another way to read what has 16 bits. */
 static const tern_tensor *behind_views(const tern_tensor *x)
 {
-    while ((tern_ops[x->op].kind == TERN_KIND_VIEW && x->op != TERN_OP_SECOND) || tern_is_widening(x)) x = x->in[0];
+    while (tern_is_view(x) || tern_is_widening(x)) x = x->in[0];
     return x;
+}
+
+/* A contraction's result in 16 bits: stored, but as near to the contraction as its f32 result would be. */
+static bool is_contraction_result(const tern_tensor *x)
+{
+    if (!tern_is_narrowing(x)) return false;
+    x = behind_views(x->in[0]);
+    return x->op == TERN_OP_SECOND || tern_ops[x->op].kind == TERN_KIND_CONTRACTION;
 }
 
 static void find_junctions(analysis *a, bool *out_junction)
@@ -92,6 +100,7 @@ static void find_junctions(analysis *a, bool *out_junction)
         if (a->uses[i] < 2 || a->parent[i] != EXIT || !a->heavy[i] || tern_ops[base->op].kind != TERN_KIND_MAP)
             continue;
         out_junction[base->id] = true;
+        if (is_contraction_result(base)) continue;
         a->heavy[i] = a->heavy[base->id] = false;
     }
 }

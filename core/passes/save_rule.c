@@ -5,6 +5,7 @@
  * own inputs. */
 #include "core/passes/save_rule.h"
 
+#include "core/passes/absorb.h"
 #include "core/passes/junction.h"
 
 #include <stdlib.h>
@@ -23,42 +24,13 @@ typedef struct save_pass {
 
 /* ---------------------------------------------------------- what is kept */
 
-static void find_readers(save_pass *pass)
+static void find_late(save_pass *pass)
 {
-    const tern_graph *in = pass->in;
-    for (uint32_t id = 0; id < in->node_count; id++) {
-        const tern_tensor *x = in->nodes[id];
+    for (uint32_t id = 0; id < pass->in->node_count; id++) {
+        const tern_tensor *x = pass->in->nodes[id];
         pass->late[id] = x->pass != TERN_PASS_FORWARD;
         for (int32_t i = 0; i < x->in_count; i++) pass->late[id] = pass->late[id] || pass->late[x->in[i]->id];
-        /* A SECOND reads the other output: it does not stop the first from moving on. */
-        for (int32_t i = 0; i < x->in_count && x->op != TERN_OP_SECOND; i++) pass->readers[x->in[i]->id]++;
     }
-    for (uint32_t i = 0; i < in->output_count; i++) pass->readers[in->outputs[i].tensor->id]++;
-}
-
-/* Neither y's gradient nor anything after it reads operand i or y itself because of y: the value may move on into y. */
-static bool absorbs(const tern_tensor *y, int32_t i)
-{
-    switch (y->op) {
-    case TERN_OP_RESHAPE:
-    case TERN_OP_PERMUTE:
-    case TERN_OP_NEG:
-    case TERN_OP_ADD:
-    case TERN_OP_SUB: return true;
-    case TERN_OP_MUL: return y->in[0] != y->in[1] && !y->in[1 - i]->needs_gradient;
-    case TERN_OP_DIV: return i == 0 && !y->in[1]->needs_gradient;
-    case TERN_OP_WHERE: return i > 0;
-    case TERN_OP_CAST: return tern_is_narrowing(y); /* what is kept is half as large; a widening would keep it twice */
-    default: return false;
-    }
-}
-
-static bool carries(const save_pass *pass, const tern_tensor *x)
-{
-    if (tern_ops[x->op].kind == TERN_KIND_CONTRACTION) return true;
-    for (int32_t i = 0; i < x->in_count; i++)
-        if (pass->carries[x->in[i]->id] && pass->readers[x->in[i]->id] == 1 && absorbs(x, i)) return true;
-    return false;
 }
 
 static void decide(save_pass *pass)
@@ -66,7 +38,7 @@ static void decide(save_pass *pass)
     for (uint32_t id = 0; id < pass->in->node_count; id++) {
         const tern_tensor *x = pass->in->nodes[id];
         tern_op_kind kind = tern_ops[x->op].kind;
-        pass->carries[id] = carries(pass, x);
+        pass->carries[id] = tern_carries(x, pass->readers, pass->carries);
         /* A view costs nothing to clone, so its base is kept rather than the view. */
         pass->keeps[id] = pass->keeps[id] || kind == TERN_KIND_LEAF || kind == TERN_KIND_REDUCE ||
                           kind == TERN_KIND_CONTRACTION || kind == TERN_KIND_EFFECT || x->op == TERN_OP_SECOND ||
@@ -116,28 +88,6 @@ static void copy_node(save_pass *pass, const tern_tensor *x)
     pass->copies[x->id] = tern_graph_copy(pass->out, x, in, x->pass);
 }
 
-static tern_tensor *copy_of(const save_pass *pass, const tern_tensor *x) { return x ? pass->copies[x->id] : NULL; }
-
-static void copy_graph(save_pass *pass)
-{
-    const tern_graph *in = pass->in;
-    tern_graph *out = pass->out;
-    out->training = in->training;
-    out->memory_limit_bytes = in->memory_limit_bytes;
-    for (uint32_t id = 0; id < in->node_count && out->status >= 0; id++) copy_node(pass, in->nodes[id]);
-    if (out->status < 0) return;
-    for (uint32_t id = 0; id < in->node_count; id++) {
-        const tern_tensor *x = in->nodes[id];
-        pass->copies[id]->weight = copy_of(pass, x->weight);
-        if (x->op == TERN_OP_INPUT) pass->copies[id]->at.input.sort_of = copy_of(pass, x->at.input.sort_of);
-    }
-    for (uint32_t i = 0; i < in->output_count; i++)
-        tern_output(copy_of(pass, in->outputs[i].tensor), in->outputs[i].name);
-    out->loss = copy_of(pass, in->loss);
-    out->loss_weight = copy_of(pass, in->loss_weight);
-    out->pass = in->pass;
-}
-
 tern_status tern_pass_save_rule(const tern_graph *in, tern_graph **out_graph)
 {
     tern_status status;
@@ -146,7 +96,7 @@ tern_status tern_pass_save_rule(const tern_graph *in, tern_graph **out_graph)
 
     *out_graph = NULL;
     TERN_TRY(tern_graph_status(in));
-    TERN_TRY(tern_graph_create(&pass.out));
+    TERN_TRY(tern_graph_create_like(in, &pass.out));
     size_t count = in->node_count + 1u, pointer = sizeof(void *);
     size_t bytes = count * (3 * pointer + sizeof(uint32_t) + 3 * sizeof(bool));
     memory = calloc(1, bytes); /* one piece for all tables, the widest first */
@@ -162,10 +112,11 @@ tern_status tern_pass_save_rule(const tern_graph *in, tern_graph **out_graph)
     pass.carries = pass.keeps + count;
     pass.late = pass.carries + count;
     TERN_TRY(tern_junctions(in, pass.keeps));
-    find_readers(&pass);
+    tern_count_readers(in, pass.readers);
+    find_late(&pass);
     decide(&pass);
-    copy_graph(&pass);
-    TERN_TRY(tern_graph_status(pass.out));
+    for (uint32_t id = 0; id < in->node_count && pass.out->status >= 0; id++) copy_node(&pass, in->nodes[id]);
+    TERN_TRY(tern_graph_copy_rest(in, pass.out, pass.copies));
     *out_graph = pass.out;
     pass.out = NULL;
 fail:

@@ -15,35 +15,11 @@ typedef struct shadow_pass {
     tern_tensor *(*change)(struct shadow_pass *pass, const tern_tensor *x); /* NULL: copy it as it is */
 } shadow_pass;
 
-static tern_tensor *copy_of(const shadow_pass *pass, const tern_tensor *x) { return x ? pass->copies[x->id] : NULL; }
-
 static void copy_node(shadow_pass *pass, const tern_tensor *x)
 {
     tern_tensor *in[TERN_MAX_INPUTS] = {0}, *changed = pass->change(pass, x);
-    for (int32_t i = 0; i < x->in_count; i++) in[i] = copy_of(pass, x->in[i]);
+    for (int32_t i = 0; i < x->in_count; i++) in[i] = pass->copies[x->in[i]->id];
     pass->copies[x->id] = changed ? changed : tern_graph_copy(pass->out, x, in, x->pass);
-}
-
-static tern_status copy_graph(shadow_pass *pass)
-{
-    const tern_graph *in = pass->in;
-    tern_graph *out = pass->out;
-    out->training = in->training;
-    out->memory_limit_bytes = in->memory_limit_bytes;
-    for (uint32_t id = 0; id < in->node_count && out->status >= 0; id++) copy_node(pass, in->nodes[id]);
-    if (out->status < 0) return tern_graph_status(out);
-    for (uint32_t id = 0; id < in->node_count; id++) {
-        const tern_tensor *x = in->nodes[id];
-        tern_tensor *copy = pass->copies[id];
-        if (x->weight) copy->weight = copy_of(pass, x->weight);
-        if (x->op == TERN_OP_INPUT) copy->at.input.sort_of = copy_of(pass, x->at.input.sort_of);
-    }
-    for (uint32_t i = 0; i < in->output_count; i++)
-        tern_output(copy_of(pass, in->outputs[i].tensor), in->outputs[i].name);
-    out->loss = copy_of(pass, in->loss);
-    out->loss_weight = copy_of(pass, in->loss_weight);
-    out->pass = in->pass;
-    return tern_graph_status(out);
 }
 
 static tern_status run(shadow_pass *pass, tern_graph **out_graph)
@@ -51,13 +27,15 @@ static tern_status run(shadow_pass *pass, tern_graph **out_graph)
     tern_status status;
     *out_graph = NULL;
     TERN_TRY(tern_graph_status(pass->in));
-    TERN_TRY(tern_graph_create(&pass->out));
+    TERN_TRY(tern_graph_create_like(pass->in, &pass->out));
     pass->copies = calloc(pass->in->node_count + 1u, sizeof(tern_tensor *));
     if (!pass->copies) {
         status = tern_error_memory("the copy of a graph", pass->in->node_count * sizeof *pass->copies);
         goto fail;
     }
-    TERN_TRY(copy_graph(pass));
+    for (uint32_t id = 0; id < pass->in->node_count && pass->out->status >= 0; id++)
+        copy_node(pass, pass->in->nodes[id]);
+    TERN_TRY(tern_graph_copy_rest(pass->in, pass->out, pass->copies));
     *out_graph = pass->out;
     pass->out = NULL;
 fail:

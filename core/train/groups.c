@@ -182,7 +182,8 @@ void tern_groups_rule(const tern_parameter_group *groups, uint32_t count, const 
                             .lr_scale = 1,
                             .weight_decay = parameter->rank >= 2 ? optimizer->weight_decay : 0,
                             .frozen = !parameter->at.parameter.trainable || (group && group->frozen)};
-    (void)hidden;
+    const bool muon = parameter->rank >= 2 && (group && group->kind >= 0 ? group->kind == TERN_OPTIMIZER_MUON : hidden);
+    if (optimizer->kind == TERN_OPTIMIZER_MUON && !muon) rule.kind = TERN_OPTIMIZER_ADAMW;
     if (group) {
         rule.lr_scale = group->lr_scale;
         if (!isnan(group->weight_decay)) rule.weight_decay = group->weight_decay;

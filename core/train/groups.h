@@ -19,7 +19,7 @@ typedef struct tern_parameter_group {
     char pattern[TERN_PATTERN_BYTES]; /* '*': any characters, '?': one; the whole name must match */
     double lr_scale;                  /* factor on the learning rate, [0, 1e6] */
     double weight_decay;              /* [0, 1e6]; NaN: the default rule */
-    int32_t kind;                     /* muon's: TERN_OPTIMIZER_MUON or _ADAMW for these; -1: the default rule */
+    int32_t kind; /* with muon only: TERN_OPTIMIZER_MUON (matrices) or _ADAMW; -1: the default rule */
     bool frozen;
 } tern_parameter_group;
 

@@ -149,6 +149,15 @@ static tern_status check_options(const tern_store_options *o)
         return tern_error(TERN_ERROR_INVALID, "the low copy of the weights is to be f16 or bf16, not dtype %d", o->low);
     if (o->no_masters && o->low == 0)
         return tern_error(TERN_ERROR_INVALID, "a store without f32 masters needs 16-bit weights; choose f16 or bf16");
+    for (uint32_t i = 0; i < o->group_count; i++) {
+        const int32_t kind = o->groups[i].kind;
+        if (kind < 0 ||
+            (o->optimizer.kind == TERN_OPTIMIZER_MUON && (kind == TERN_OPTIMIZER_MUON || kind == TERN_OPTIMIZER_ADAMW)))
+            continue;
+        return tern_error(TERN_ERROR_INVALID,
+                          "group \"%s\" names an optimizer; only muon can be mixed, with muon and adamw in groups",
+                          o->groups[i].pattern);
+    }
     return o->training ? tern_optimizer_check(&o->optimizer) : TERN_OK;
 }
 

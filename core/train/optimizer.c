@@ -15,6 +15,8 @@ const tern_optimizer_info tern_optimizers[TERN_OPTIMIZER_COUNT] = {
     [TERN_OPTIMIZER_ADAM] = {"adam", M | V, true, false, tern_optimizer_build_adam},
     [TERN_OPTIMIZER_SGD] = {"sgd", M, false, false, tern_optimizer_build_sgd},
     [TERN_OPTIMIZER_LION] = {"lion", M, false, false, tern_optimizer_build_lion},
+    [TERN_OPTIMIZER_ADAFACTOR] = {"adafactor", V, false, true, tern_optimizer_build_adafactor},
+    [TERN_OPTIMIZER_MUON] = {"muon", M, true, true, tern_optimizer_build_muon},
 };
 
 static const tern_optimizer customary[TERN_OPTIMIZER_COUNT] = {
@@ -22,6 +24,9 @@ static const tern_optimizer customary[TERN_OPTIMIZER_COUNT] = {
     [TERN_OPTIMIZER_ADAM] = {.beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8},
     [TERN_OPTIMIZER_SGD] = {.momentum = 0.9},
     [TERN_OPTIMIZER_LION] = {.beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1},
+    [TERN_OPTIMIZER_ADAFACTOR] = {0},
+    [TERN_OPTIMIZER_MUON] =
+        {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .momentum = 0.95, .nesterov = true},
 };
 
 void tern_optimizer_init(tern_optimizer *out_optimizer, tern_optimizer_kind kind)
@@ -66,12 +71,16 @@ tern_status tern_optimizer_check(const tern_optimizer *o)
         if (!checks[i].fine)
             return tern_error(TERN_ERROR_INVALID, "%s is %g; it must lie in %s", checks[i].name, checks[i].value,
                               checks[i].range);
+    if (o->kind == TERN_OPTIMIZER_ADAFACTOR && o->eight_bit)
+        return tern_error(TERN_ERROR_INVALID,
+                          "adafactor keeps a row and a column of each matrix instead of moments, so "
+                          "8-bit moments save nothing; leave them off");
     return TERN_OK;
 }
 
 uint32_t tern_optimizer_moments(const tern_optimizer *optimizer, int32_t kind, bool matrix)
 {
-    (void)matrix;
+    if (kind == TERN_OPTIMIZER_ADAFACTOR && matrix) return 0;
     if (kind == TERN_OPTIMIZER_SGD && optimizer->momentum == 0) return 0;
     return tern_optimizers[kind].moments;
 }

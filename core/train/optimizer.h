@@ -26,6 +26,8 @@ typedef enum tern_optimizer_kind {
     TERN_OPTIMIZER_ADAM,
     TERN_OPTIMIZER_SGD,
     TERN_OPTIMIZER_LION,
+    TERN_OPTIMIZER_ADAFACTOR,
+    TERN_OPTIMIZER_MUON,
     TERN_OPTIMIZER_COUNT
 } tern_optimizer_kind;
 

@@ -30,26 +30,42 @@ tern_tensor *tern_segment_average(const tern_segment_build *b, tern_tensor *old,
     return tern_add(tern_mul(old, tern_segment_number(b, beta)), tern_mul(value, tern_segment_number(b, 1.0 - beta)));
 }
 
-static tern_tensor *slab(const tern_segment_build *b, tern_store_slab which)
+tern_tensor *tern_segment_slab(const tern_segment_build *b, tern_store_slab slab)
 {
-    return tern_store_layout_tensor(b->layout, b->graph, b->segment, which);
+    return tern_store_layout_tensor(b->layout, b->graph, b->segment, slab);
 }
 
-static void store(const tern_segment_build *b, tern_tensor *old, tern_tensor *value)
+tern_tensor *tern_segment_moment(const tern_segment_build *b, tern_store_slab slab)
 {
+    return b->optimizer->eight_bit ? tern_segment_decode(b, slab) : tern_segment_slab(b, slab);
+}
+
+void tern_segment_store_moment(const tern_segment_build *b, tern_store_slab slab, tern_tensor *value)
+{
+    if (b->optimizer->eight_bit) {
+        tern_segment_encode(b, slab, value);
+        return;
+    }
+    tern_tensor *old = tern_segment_slab(b, slab);
     tern_assign(old, tern_where(b->ok, value, old));
 }
 
-tern_tensor *tern_segment_moment(const tern_segment_build *b, tern_store_slab which) { return slab(b, which); }
-
-void tern_segment_store_moment(const tern_segment_build *b, tern_store_slab which, tern_tensor *value)
+static const tern_store_parameter *only_parameter(const tern_segment_build *b)
 {
-    store(b, slab(b, which), value);
+    return &b->layout->parameters[b->layout->segments[b->segment].parameter];
 }
 
-void tern_segment_store_weight(const tern_segment_build *b, tern_tensor *value)
+tern_tensor *tern_segment_matrix(const tern_segment_build *b, tern_tensor *x)
 {
-    store(b, slab(b, TERN_SLAB_WEIGHT), value);
+    const tern_store_parameter *p = only_parameter(b);
+    return tern_reshape(tern_slice(x, 0, 0, (int64_t)p->count), 2,
+                        (const int64_t[]){p->rank > 0 ? p->shape[0] : 1, -1});
+}
+
+tern_tensor *tern_segment_flat(const tern_segment_build *b, tern_tensor *matrix)
+{
+    const int64_t count = (int64_t)only_parameter(b)->count;
+    return tern_pad(tern_reshape(matrix, 1, &count), 0, 0, (int64_t)b->layout->segments[b->segment].elements - count);
 }
 
 /* ------------------------------------------------------------------ program */
@@ -75,7 +91,9 @@ static tern_tensor *build_scalars(tern_graph *graph, const tern_optimizer *optim
     scalars[TERN_SCALAR_CLIP] = in->clip;
     scalars[TERN_SCALAR_LR] = tern_bitcast(tern_slice(control, 0, TERN_CONTROL_LR, 1), TERN_F32);
     scalars[TERN_SCALAR_BIAS1] = tern_reshape(tern_slice(bias, 1, 0, 1), 1, (const int64_t[]){1});
-    scalars[TERN_SCALAR_BIAS2] = tern_reshape(tern_slice(bias, 1, 1, 1), 1, (const int64_t[]){1});
+    scalars[TERN_SCALAR_BIAS2] = optimizer->kind == TERN_OPTIMIZER_ADAFACTOR
+                                     ? tern_adafactor_rate(in->t)
+                                     : tern_reshape(tern_slice(bias, 1, 1, 1), 1, (const int64_t[]){1});
     scalars[TERN_SCALAR_OK] = tern_cast(in->ok, TERN_F32);
     tern_tensor *state = tern_state(graph, TERN_STATE_SCALARS, TERN_F32, 1, &count);
     return tern_assign(state, vector(graph, scalars, count));
@@ -83,14 +101,14 @@ static tern_tensor *build_scalars(tern_graph *graph, const tern_optimizer *optim
 
 static void append_segment(tern_segment_build *b, double clip_value)
 {
-    tern_tensor *acc = slab(b, TERN_SLAB_ACC);
+    tern_tensor *acc = tern_segment_slab(b, TERN_SLAB_ACC);
     b->group = &b->layout->groups[b->layout->segments[b->segment].group];
     b->ok = tern_less(tern_segment_number(b, 0), tern_segment_scalar(b, TERN_SCALAR_OK));
     b->g = tern_div(acc, tern_segment_scalar(b, TERN_SCALAR_DIVISOR));
     if (clip_value > 0)
         b->g = tern_max(tern_min(b->g, tern_segment_number(b, clip_value)), tern_segment_number(b, -clip_value));
     b->g = tern_mul(b->g, tern_segment_scalar(b, TERN_SCALAR_CLIP));
-    b->w = slab(b, TERN_SLAB_WEIGHT);
+    b->w = tern_segment_weight(b);
     tern_optimizers[b->group->kind].build(b);
     tern_assign(acc, tern_expand(tern_segment_number(b, 0), 1, acc->shape));
 }

@@ -20,7 +20,7 @@ enum { /* what the optimizer's kernels read, f32 */
        TERN_SCALAR_CLIP,
        TERN_SCALAR_LR,
        TERN_SCALAR_BIAS1,
-       TERN_SCALAR_BIAS2,
+       TERN_SCALAR_BIAS2, /* adafactor: t^-0.8 */
        TERN_SCALAR_OK,
        TERN_SCALAR_COUNT
 };
@@ -68,5 +68,21 @@ void tern_segment_store_weight(const tern_segment_build *b, tern_tensor *value);
 void tern_optimizer_build_adam(const tern_segment_build *b); /* adam and adamw */
 void tern_optimizer_build_sgd(const tern_segment_build *b);
 void tern_optimizer_build_lion(const tern_segment_build *b);
+/* (t + 1)^-0.8 of the u32 tensor t, f32. */
+tern_tensor *tern_adafactor_rate(tern_tensor *t);
+void tern_optimizer_build_adafactor(const tern_segment_build *b);
+void tern_optimizer_build_muon(const tern_segment_build *b);
+
+/* optimizer_weights.c: the f32 weights from whichever slab holds them. */
+tern_tensor *tern_segment_weight(const tern_segment_build *b);
+/* optimizer_codes.c: moments in one byte each. */
+tern_tensor *tern_segment_decode(const tern_segment_build *b, tern_store_slab slab);
+void tern_segment_encode(const tern_segment_build *b, tern_store_slab slab, tern_tensor *value);
+
+/* For kinds with one parameter per segment: the first `count` elements as (rows, columns), rows the first axis; and
+ * back, zeros behind. */
+tern_tensor *tern_segment_matrix(const tern_segment_build *b, tern_tensor *x);
+tern_tensor *tern_segment_flat(const tern_segment_build *b, tern_tensor *matrix);
+tern_tensor *tern_segment_slab(const tern_segment_build *b, tern_store_slab slab);
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/passes/accumulate.h"
+#include "core/passes/autocast.h"
 #include "core/passes/save_rule.h"
 #include "core/passes/state_shadow.h"
 
@@ -35,12 +36,40 @@ fail:
     return status;
 }
 
+static bool is_low(const tern_setup_options *options)
+{
+    return options->precision != 0 && options->precision != TERN_F32;
+}
+
+/* In 16 bits where the options say so; else *graph stays as it is. Each takes the graph over and gives another. */
+static tern_status autocast(const tern_setup_options *options, tern_graph **graph)
+{
+    tern_graph *low;
+    if (!is_low(options)) return TERN_OK;
+    const tern_status status = tern_pass_autocast(*graph, options->precision, &low);
+    if (status < 0) return status;
+    tern_graph_destroy(*graph);
+    *graph = low;
+    return TERN_OK;
+}
+
+static tern_status read_low_weights(const tern_setup_options *options, tern_graph **graph)
+{
+    tern_graph *low;
+    if (!is_low(options)) return TERN_OK;
+    const tern_status status = tern_pass_low_weights(*graph, options->precision, !options->no_masters, &low);
+    if (status < 0) return status;
+    tern_graph_destroy(*graph);
+    *graph = low;
+    return TERN_OK;
+}
+
 static tern_status create_layout(tern_setup *setup, const tern_graph *graph)
 {
     const tern_setup_options *o = &setup->options;
     const tern_store_options options = {.segment_bytes = o->segment_bytes,
                                         .training = true,
-                                        .low = o->low,
+                                        .low = is_low(o) ? o->precision : 0,
                                         .no_masters = o->no_masters,
                                         .optimizer = o->optimizer,
                                         .groups = o->groups,
@@ -72,9 +101,11 @@ static tern_status build_micro(tern_setup *setup)
     TERN_TRY(build_model(setup, true, &model));
     TERN_TRY(tern_groups_apply(setup->options.groups, setup->options.group_count, model));
     TERN_TRY(tern_pass_state_shadow(model, &graph));
+    TERN_TRY(autocast(&setup->options, &graph));
     TERN_TRY(tern_pass_accumulate(graph));
-    TERN_TRY(tern_pass_save_rule(graph, &program->graph));
     TERN_TRY(create_layout(setup, graph));
+    TERN_TRY(read_low_weights(&setup->options, &graph));
+    TERN_TRY(tern_pass_save_rule(graph, &program->graph));
     TERN_TRY(tern_store_layout_add(setup->layout, program->graph));
     TERN_TRY(compile(setup, program));
 fail:
@@ -103,10 +134,12 @@ static tern_status build_eval(tern_setup *setup)
     tern_program *program = &setup->programs[TERN_PROGRAM_EVAL];
     TERN_TRY(build_model(setup, false, &model));
     TERN_TRY(tern_pass_state_freeze(model, &program->graph));
+    TERN_TRY(autocast(&setup->options, &program->graph));
     TERN_TRY(tern_pass_loss_sums(program->graph, &n, &loss));
     tern_output(n, TERN_EVAL_N);
     tern_output(loss, TERN_EVAL_LOSS);
     TERN_TRY(tern_graph_status(program->graph));
+    TERN_TRY(read_low_weights(&setup->options, &program->graph));
     TERN_TRY(tern_store_layout_add(setup->layout, program->graph));
     TERN_TRY(compile(setup, program));
 fail:
@@ -122,7 +155,8 @@ tern_status tern_setup_create(tern_device *device, const tern_setup_options *opt
     if (!setup) return tern_error_memory("a training setup", sizeof *setup);
     setup->device = device;
     setup->options = *options;
-    setup->options.update.scale = tern_scale_resolve(&options->update.scale, false); /* f32 needs none */
+    setup->options.update.scale =
+        tern_scale_resolve(&options->update.scale, options->precision == TERN_F16); /* others need none */
     TERN_TRY(build_micro(setup));
     TERN_TRY(build_update(setup));
     if (options->evaluate) TERN_TRY(build_eval(setup));

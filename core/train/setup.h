@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* setup.h - everything about a training run that is known before anything is allocated.
  *
- *     model ─┬─ graph ── accumulate ── save rule ── lower ── plan    micro
- *            ├─ store layout ── update graph ── lower ── plan        update
- *            └─ graph (dropout off) ── lower ── plan                 eval
+ *     model ─┬─ graph ── autocast ── accumulate ── low weights ── save rule ── lower ── plan    micro
+ *            ├─ store layout ── update graph ── lower ── plan                                   update
+ *            └─ graph (dropout off) ── autocast ── low weights ── lower ── plan                 eval
  *
  * What it is not: it runs nothing (step.h) and reads no data. It is what `tern plan` prints and what refuses a batch.
  * Invariant: `total` is what a run allocates on the device, to the byte. */
@@ -27,8 +27,8 @@ typedef struct tern_setup_options {
     tern_update_options update;
     const tern_parameter_group *groups; /* by name, the first match wins; read while the setup is created */
     uint32_t group_count;
-    int32_t low;            /* TERN_F16 or TERN_BF16: 16-bit weights beside the masters; 0: none */
-    bool no_masters;        /* with `low`: the 16-bit weights are all there is */
+    int32_t precision;      /* TERN_F16 or TERN_BF16: autocast, with 16-bit weights beside f32 masters; 0: f32 */
+    bool no_masters;        /* with a 16-bit precision: the 16-bit weights are all there is */
     uint64_t segment_bytes; /* of the store; 0: default */
     bool evaluate;          /* with the eval program */
     bool no_fuse;           /* one kernel per op, for finding a fuser's fault */
