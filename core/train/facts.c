@@ -95,7 +95,7 @@ static bool add_groups(cJSON *facts, const tern_setup_options *options)
 
 bool tern_facts_add_precision(cJSON *facts, const tern_setup_options *options)
 {
-    const tern_dtype_info *low = tern_dtype(options->low ? options->low : TERN_F32);
+    const tern_dtype_info *low = tern_dtype(options->precision ? options->precision : TERN_F32);
     return tern_facts_add_text(facts, TERN_FACTS_PRECISION, "weights", low->name) &&
            tern_facts_add_number(facts, TERN_FACTS_PRECISION, "masters", !options->no_masters);
 }
