@@ -81,6 +81,7 @@ static void show_programs(const tern_cli_estimate *plan)
     for (int i = 0; i < TERN_PROGRAM_COUNT; i++) {
         const tern_program *program = &plan->setup->programs[i];
         char text[24];
+        if (!program->plan) continue;
         printf("%-8s  %8u  %11u  %10s  %9.4g s\n", tern_program_names[i], program->lowered->launch_count,
                program->plan->cut_count + 1u, tern_cli_bytes(program->plan->live_peak_bytes, text),
                program->plan->predicted_seconds);
@@ -144,6 +145,7 @@ static bool add_programs(cJSON *parent, const tern_cli_estimate *plan)
     cJSON *list = cJSON_AddObjectToObject(parent, "programs");
     for (int i = 0; list && i < TERN_PROGRAM_COUNT; i++) {
         const tern_program *program = &plan->setup->programs[i];
+        if (!program->plan) continue;
         cJSON *json = cJSON_AddObjectToObject(list, tern_program_names[i]);
         if (!add(json, "launches", program->lowered->launch_count) ||
             !add(json, "submissions", program->plan->cut_count + 1u) ||

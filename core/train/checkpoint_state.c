@@ -28,7 +28,7 @@ static uint64_t kernel_sum(const tern_setup *setup)
     uint64_t sum = TERN_HASH_START;
     for (int p = 0; p < TERN_PROGRAM_COUNT; p++) {
         const tern_lowered *lowered = setup->programs[p].lowered;
-        if (p == TERN_PROGRAM_EVAL) continue; /* it changes nothing that is trained */
+        if (p != TERN_PROGRAM_MICRO && p != TERN_PROGRAM_UPDATE) continue; /* the others change nothing trained */
         for (uint32_t k = 0; lowered && k < lowered->kernel_count; k++)
             sum = tern_hash(sum, &lowered->kernels[k]->key, sizeof lowered->kernels[k]->key);
     }

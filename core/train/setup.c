@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* setup.c - compiles the three programs of a run and adds up their memory; setup.h has the picture. */
+/* setup.c - compiles the programs of a run and adds up their memory; setup.h has the picture. */
 #include "core/train/setup.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "core/passes/save_rule.h"
 #include "core/passes/state_shadow.h"
 
-const char *const tern_program_names[TERN_PROGRAM_COUNT] = {"micro", "update", "eval"};
+const char *const tern_program_names[TERN_PROGRAM_COUNT] = {"micro", "update", "eval", "probe", "probe.f32"};
 
 static bool accepts_epilogue(void *context, const tern_kernel_desc *desc)
 {
@@ -147,6 +147,39 @@ fail:
     return status;
 }
 
+/* Reads the weights that micro reads; in f32 the masters, or where there are none what the 16-bit weights are in f32.
+ */
+static tern_status build_probe(tern_setup *setup, tern_program_kind kind)
+{
+    tern_status status;
+    const bool low = kind == TERN_PROGRAM_PROBE;
+    tern_graph *model = NULL, *graph = NULL;
+    tern_program *program = &setup->programs[kind];
+    TERN_TRY(build_model(setup, true, &model));
+    TERN_TRY(tern_groups_apply(setup->options.groups, setup->options.group_count, model));
+    TERN_TRY(tern_pass_state_freeze(model, &graph));
+    if (low) TERN_TRY(autocast(&setup->options, &graph));
+    TERN_TRY(tern_pass_probe(graph, low));
+    if (low || setup->options.no_masters) TERN_TRY(read_low_weights(&setup->options, &graph));
+    TERN_TRY(tern_pass_save_rule(graph, &program->graph));
+    TERN_TRY(tern_store_layout_add(setup->layout, program->graph));
+    TERN_TRY(compile(setup, program));
+fail:
+    tern_graph_destroy(graph);
+    tern_graph_destroy(model);
+    return status;
+}
+
+static tern_status build_probes(tern_setup *setup)
+{
+    if (!is_low(&setup->options))
+        return tern_error(TERN_ERROR_INVALID,
+                          "calibration compares half precision with f32, and this run is f32; leave "
+                          "calibration out or give a 16-bit precision");
+    tern_status status = build_probe(setup, TERN_PROGRAM_PROBE);
+    return status < 0 ? status : build_probe(setup, TERN_PROGRAM_PROBE_F32);
+}
+
 tern_status tern_setup_create(tern_device *device, const tern_setup_options *options, tern_setup **out_setup)
 {
     tern_status status;
@@ -160,6 +193,7 @@ tern_status tern_setup_create(tern_device *device, const tern_setup_options *opt
     TERN_TRY(build_micro(setup));
     TERN_TRY(build_update(setup));
     if (options->evaluate) TERN_TRY(build_eval(setup));
+    if (options->calibrate) TERN_TRY(build_probes(setup));
     setup->options.groups = NULL; /* the caller's */
     setup->options.group_count = 0;
     *out_setup = setup;

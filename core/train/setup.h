@@ -3,7 +3,8 @@
  *
  *     model ─┬─ graph ── autocast ── accumulate ── low weights ── save rule ── lower ── plan    micro
  *            ├─ store layout ── update graph ── lower ── plan                                   update
- *            └─ graph (dropout off) ── autocast ── low weights ── lower ── plan                 eval
+ *            ├─ graph (dropout off) ── autocast ── low weights ── lower ── plan                 eval
+ *            └─ graph ── with and without autocast ── probe ── lower ── plan                    probe, probe.f32
  *
  * What it is not: it runs nothing (step.h) and reads no data. It is what `tern plan` prints and what refuses a batch.
  * Invariant: `total` is what a run allocates on the device, to the byte. */
@@ -31,6 +32,7 @@ typedef struct tern_setup_options {
     bool no_masters;        /* with a 16-bit precision: the 16-bit weights are all there is */
     uint64_t segment_bytes; /* of the store; 0: default */
     bool evaluate;          /* with the eval program */
+    bool calibrate;         /* with the two probe programs; refused in f32 */
     bool no_fuse;           /* one kernel per op, for finding a fuser's fault */
     tern_plan_options plan; /* zeros: defaults */
 } tern_setup_options;
@@ -39,6 +41,8 @@ typedef enum tern_program_kind {
     TERN_PROGRAM_MICRO = 0,
     TERN_PROGRAM_UPDATE,
     TERN_PROGRAM_EVAL,
+    TERN_PROGRAM_PROBE,     /* loss and gradient norm of a micro-batch in the run's precision, nothing written */
+    TERN_PROGRAM_PROBE_F32, /* the same in f32, from the masters */
     TERN_PROGRAM_COUNT
 } tern_program_kind;
 extern const char *const tern_program_names[TERN_PROGRAM_COUNT];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* step.c - submits micro, update and eval in two slots each and reads reports one window late; step.h has the rules. */
+/* step.c - submits the programs in two slots each and reads reports one window late; step.h has the rules. */
 #include "core/train/step.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,6 +35,8 @@ struct tern_stepper {
     uint64_t eval_read;           /* eval runs whose results are summed */
     uint32_t examples;            /* that count in the following batches */
     tern_program_kind last_batch; /* micro or eval, whichever ran last */
+    uint64_t finished;            /* submissions known to have finished */
+    uint64_t probed, probed_in;   /* submissions up to the latest calibration, 0: none; its window */
     tern_step_counts counts;
 };
 
@@ -131,8 +134,10 @@ static tern_status wait_for_all(tern_stepper *s)
     if (s->tickets[1] == 0) return TERN_OK;
     s->counts.late_waits++;
     tern_status status = wait_for(s, s->tickets[1]);
-    if (status >= 0) s->tickets[0] = s->tickets[1] = 0;
-    return status;
+    if (status < 0) return status;
+    s->tickets[0] = s->tickets[1] = 0;
+    s->finished = s->counts.submissions;
+    return TERN_OK;
 }
 
 /* The next slot of a program, free to be filled. */
@@ -141,6 +146,7 @@ static tern_status begin(tern_stepper *s, tern_program_kind kind, uint32_t *out_
     tern_status status = wait_for(s, s->tickets[0]);
     if (status < 0) return status;
     s->tickets[0] = 0;
+    s->finished = s->counts.submissions - (s->tickets[1] != 0);
     *out_slot = (uint32_t)(s->runs[kind] % TERN_SLOTS);
     return TERN_OK;
 }
@@ -153,7 +159,7 @@ static tern_status submit(tern_stepper *s, tern_program_kind kind, uint32_t slot
     s->tickets[0] = s->tickets[1];
     s->tickets[1] = ticket;
     s->runs[kind]++;
-    if (kind != TERN_PROGRAM_UPDATE) s->last_batch = kind;
+    if (kind == TERN_PROGRAM_MICRO || kind == TERN_PROGRAM_EVAL) s->last_batch = kind;
     s->counts.submissions++;
     return TERN_OK;
 }
@@ -368,4 +374,47 @@ tern_status tern_stepper_eval_finish(tern_stepper *s, double *out_loss_sum, doub
     s->eval_loss = s->eval_n = 0;
 fail:
     return status;
+}
+
+/* -------------------------------------------------------------- calibration */
+
+tern_status tern_stepper_calibrate(tern_stepper *s, const tern_feed *feeds, uint32_t count, uint32_t sample_base)
+{
+    tern_status status;
+    if (!s->executables[TERN_PROGRAM_PROBE])
+        return tern_error(TERN_ERROR_INVALID, "this run was set up without calibration; set `calibrate`");
+    TERN_TRY(run(s, TERN_PROGRAM_PROBE, feeds, count, sample_base, 0));
+    TERN_TRY(run(s, TERN_PROGRAM_PROBE_F32, feeds, count, sample_base, 0));
+    s->probed = s->counts.submissions;
+    s->probed_in = s->attempt;
+fail:
+    return status;
+}
+
+static double read_probe(tern_stepper *s, tern_program_kind kind, const char *name)
+{
+    const uint32_t slot = (uint32_t)((s->runs[kind] - 1) % TERN_SLOTS);
+    const float *value = tern_executable_result(s->executables[kind], slot, name, NULL);
+    return value ? (double)*value : 0;
+}
+
+static void read_probes(tern_stepper *s, tern_program_kind kind, double *out_loss, double *out_norm)
+{
+    const double n = read_probe(s, kind, TERN_PROBE_N), square = read_probe(s, kind, TERN_PROBE_SQUARE);
+    *out_loss = n > 0 ? read_probe(s, kind, TERN_PROBE_LOSS) / n : 0;
+    *out_norm = n > 0 ? sqrt(square) / n : 0;
+}
+
+static double relative(double value, double exact) { return value == exact ? 0 : fabs(value - exact) / fabs(exact); }
+
+void tern_stepper_calibration(tern_stepper *s, tern_calibration *out)
+{
+    memset(out, 0, sizeof *out);
+    if (s->probed == 0 || s->finished < s->probed) return;
+    out->valid = true;
+    out->attempt = s->probed_in;
+    read_probes(s, TERN_PROGRAM_PROBE, &out->loss, &out->norm);
+    read_probes(s, TERN_PROGRAM_PROBE_F32, &out->loss_f32, &out->norm_f32);
+    out->loss_off = relative(out->loss, out->loss_f32);
+    out->norm_off = relative(out->norm, out->norm_f32);
 }

@@ -81,6 +81,21 @@ void tern_stepper_examples(tern_stepper *stepper, uint32_t examples);
 TERN_MUST_USE tern_status tern_stepper_output(tern_stepper *stepper, const char *name, const void **out_data,
                                               uint64_t *out_bytes);
 
+/* A micro-batch in the run's precision and in f32, with the same weights, masks and loss scale. */
+typedef struct tern_calibration {
+    bool valid;                /* false: none has finished yet */
+    uint64_t attempt;          /* the window whose micro-batch it was */
+    double loss, loss_f32;     /* sum w loss / sum w; 0 when nothing has weight */
+    double norm, norm_f32;     /* of the gradient of that mean */
+    double loss_off, norm_off; /* |value - f32's| / f32's; not finite when the value is not */
+} tern_calibration;
+
+/* Submits both of a setup with `calibrate`; the feeds as for tern_stepper_micro. No state of the training changes. */
+TERN_MUST_USE tern_status tern_stepper_calibrate(tern_stepper *stepper, const tern_feed *feeds, uint32_t count,
+                                                 uint32_t sample_base);
+/* The latest submitted one, if it has finished; waits for nothing: two submissions later it has. */
+void tern_stepper_calibration(tern_stepper *stepper, tern_calibration *out_calibration);
+
 /* The control block that a submission of this window gets, with the present number of examples: TERN_CONTROL_WORDS
  * words. */
 void tern_stepper_control(const tern_stepper *stepper, uint64_t attempt, uint32_t sample_base, double lr,
