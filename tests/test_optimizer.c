@@ -233,9 +233,8 @@ static void read_codes(update_run *run, const char *slab, double *out, bool is_v
 
 /* With beta 0 the moments are g and g^2, so what is read back is their rounding: of a normal distribution, over 5
  * decades, and exactly 0, largest and negative values. */
-static void test_codes(void **state)
+static void check_codes(void)
 {
-    (void)state;
     enum { TIMES = 400 };
     update_run run;
     const tern_optimizer optimizer = {.kind = TERN_OPTIMIZER_ADAM, .epsilon = 1e-8};
@@ -283,6 +282,12 @@ static void test_codes(void **state)
         if (fabs(x) > 1e-4) assert_true(fabs(v_sum[i] - fabs(x)) <= 5 * m_step / 4 / sqrt(TIMES));
     }
     update_run_stop(&run);
+}
+
+static void test_codes(void **state)
+{
+    (void)state;
+    check_codes();
 }
 
 /* An average that moves by less than half a code's spacing each step must still arrive: rounded to nearest, v would
@@ -343,27 +348,46 @@ static void test_stochastic_rounding(void **state)
     }
 }
 
-/* The same bits on every backend: the arithmetic of this step is exact, so that only the rounding could differ. */
-static void test_rounding_on_backends(void **state)
+/* Calls `check` with `device` opened on each backend that is here. */
+static void on_backends(void (*check)(void))
 {
-    (void)state;
     static const char *const names[] = {"opencl", "vulkan"};
-    uint16_t wanted[600], got[600];
     tern_device *cpu = device;
-    uint32_t compared = 0;
-    share_of_ups(3, 0.375f, wanted);
+    uint32_t checked = 0;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (tern_device_open(names[i], &device) < 0) {
             print_message("skipped on %s: %s\n", names[i], tern_error_message());
             continue;
         }
-        share_of_ups(3, 0.375f, got);
-        assert_memory_equal(got, wanted, sizeof wanted);
-        compared++;
+        check();
+        checked++;
         tern_device_close(device);
     }
     device = cpu;
-    if (compared == 0) TEST_SKIP("there is no second backend to compare with");
+    if (checked == 0) TEST_SKIP("there is no second backend to compare with");
+}
+
+static uint16_t rounded_on_cpu[600];
+
+static void check_rounding(void)
+{
+    uint16_t got[600];
+    share_of_ups(3, 0.375f, got);
+    assert_memory_equal(got, rounded_on_cpu, sizeof got);
+}
+
+/* The same bits on every backend: the arithmetic of this step is exact, so that only the rounding could differ. */
+static void test_rounding_on_backends(void **state)
+{
+    (void)state;
+    share_of_ups(3, 0.375f, rounded_on_cpu);
+    on_backends(check_rounding);
+}
+
+static void test_codes_on_backends(void **state)
+{
+    (void)state;
+    on_backends(check_codes);
 }
 
 static void test_infinite_weights_stay(void **state)
@@ -431,6 +455,7 @@ int main(void)
         cmocka_unit_test(test_slow_averages),
         cmocka_unit_test(test_stochastic_rounding),
         cmocka_unit_test(test_rounding_on_backends),
+        cmocka_unit_test(test_codes_on_backends),
         cmocka_unit_test(test_infinite_weights_stay),
         cmocka_unit_test(test_state_bytes),
     };
