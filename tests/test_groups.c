@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_groups.c - patterns of names, their text form, and what they do to a graph and its layout. */
+/* test_groups.c - patterns of names, their text form, and what they do to a graph and its layout; what optimizers are
+ * called and which numbers they take. */
 #include "core/passes/accumulate.h"
 #include "core/train/layout.h"
 #include "tests/test.h"
@@ -157,11 +158,42 @@ static void test_hidden(void **state)
     tern_graph_destroy(graph);
 }
 
+static void test_names_and_ranges(void **state)
+{
+    (void)state;
+    for (int i = 0; i < TERN_OPTIMIZER_COUNT; i++) {
+        tern_optimizer_kind kind;
+        tern_optimizer o;
+        TEST_OK(tern_optimizer_parse(tern_optimizers[i].name, &kind));
+        assert_int_equal(kind, i);
+        tern_optimizer_init(&o, kind);
+        assert_int_equal(o.kind, i);
+        TEST_OK(tern_optimizer_check(&o));
+        o.weight_decay = -1;
+        TEST_ERROR(tern_optimizer_check(&o), TERN_ERROR_INVALID, "weight decay is -1; it must lie in [0, 1e6]");
+    }
+    static const struct {
+        tern_optimizer optimizer;
+        const char *sentence;
+    } bad[] = {
+        {{.kind = 99}, "optimizer 99 does not exist"},
+        {{.kind = TERN_OPTIMIZER_ADAM, .beta1 = 1, .epsilon = 1}, "beta1 is 1"},
+        {{.kind = TERN_OPTIMIZER_ADAM, .epsilon = 0}, "epsilon is 0"},
+        {{.kind = TERN_OPTIMIZER_LION, .beta2 = NAN}, "beta2 is nan"},
+        {{.kind = TERN_OPTIMIZER_SGD, .momentum = 1}, "momentum is 1"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        TEST_ERROR(tern_optimizer_check(&bad[i].optimizer), TERN_ERROR_INVALID, bad[i].sentence);
+    tern_optimizer_kind kind;
+    TEST_ERROR(tern_optimizer_parse("adma", &kind), TERN_ERROR_INVALID,
+               "no optimizer is named \"adma\"; there are adamw, adam, sgd, lion, adafactor, muon");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_patterns), cmocka_unit_test(test_parse),  cmocka_unit_test(test_apply),
-        cmocka_unit_test(test_no_match), cmocka_unit_test(test_hidden),
+        cmocka_unit_test(test_no_match), cmocka_unit_test(test_hidden), cmocka_unit_test(test_names_and_ranges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * learn, to nearly the same loss, in exactly the bytes that were planned.
  *
  * A toy regression; formulas and single steps are tested elsewhere. */
+#include "core/models/gpt2.h"
 #include "tests/test.h"
 #include "tests/toy_model.h"
 
@@ -96,6 +97,79 @@ static void test_training(void **state)
     toy_batch_finish(&batch);
 }
 
+/* A group's parameters keep their bits when frozen, and move by a hundredth when their rate is a hundredth; a frozen
+ * one has no share in the norm. */
+static void test_groups(void **state)
+{
+    (void)state;
+    static const toy_model model = {.dropout = 0};
+    static const char *const texts[] = {"*:lr=1", "up.*:frozen", "up.*:lr=0.01"};
+    float start[TOY_HIDDEN * TOY_IN], end[TOY_HIDDEN * TOY_IN];
+    double moved[3], norms[3];
+    toy_batch batch;
+    toy_batch_create(&batch, BATCH);
+    fill(&batch);
+    for (size_t i = 0; i < 3; i++) {
+        toy_run run;
+        tern_step_report report;
+        tern_parameter_group group;
+        tern_setup_options options = toy_options(&model, BATCH);
+        TEST_OK(tern_parameter_group_parse(texts[i], &group));
+        options.optimizer = (tern_optimizer){.kind = TERN_OPTIMIZER_SGD};
+        options.groups = &group;
+        options.group_count = 1;
+        toy_start(&run, device, &options);
+        TEST_OK(tern_store_read(tern_stepper_store(run.stepper), "up.weight", start, sizeof start));
+        TEST_OK(toy_micro(&run, &batch, 0));
+        TEST_OK(tern_stepper_update(run.stepper, 0.1, &report));
+        TEST_OK(tern_stepper_finish(run.stepper, &report));
+        TEST_OK(tern_store_read(tern_stepper_store(run.stepper), "up.weight", end, sizeof end));
+        norms[i] = report.norm;
+        moved[i] = 0;
+        for (int k = 0; k < TOY_HIDDEN * TOY_IN; k++) moved[i] += fabs((double)end[k] - (double)start[k]);
+        toy_stop(&run);
+    }
+    assert_true(moved[0] > 0 && moved[1] == 0);
+    TEST_NEAR(moved[2], 0.01 * moved[0], 1e-4 * moved[0]);
+    assert_true(norms[1] < norms[0] && norms[2] == norms[0]);
+    toy_batch_finish(&batch);
+}
+
+static tern_status build_gpt2(void *context, tern_graph *graph, uint32_t batch)
+{
+    tern_gpt2_options options = *(const tern_gpt2_options *)context;
+    options.batch = batch;
+    return tern_gpt2_build_loss(graph, &options);
+}
+
+/* GPT-2 124M by plan: what training keeps in bf16 without masters and with 8-bit moments, to what f32 AdamW keeps. */
+static void test_bytes_of_gpt2(void **state)
+{
+    (void)state;
+    tern_device *paper = NULL;
+    tern_gpt2_options model;
+    double bytes[2];
+    TEST_OK(tern_device_open_paper("rtx-4090", &paper));
+    TEST_OK(tern_gpt2_preset("gpt2", &model));
+    for (int small = 0; small < 2; small++) {
+        tern_setup *setup = NULL;
+        tern_setup_memory m;
+        tern_setup_options options = {.model = {build_gpt2, &model}, .batch = 1};
+        tern_optimizer_init(&options.optimizer, TERN_OPTIMIZER_ADAMW);
+        options.precision = small ? TERN_BF16 : 0;
+        options.no_masters = options.optimizer.eight_bit = small;
+        TEST_OK(tern_setup_create(paper, &options, &setup));
+        tern_setup_measure(setup, &m);
+        bytes[small] = (double)(m.weights + m.low + m.gradients + m.moments + m.states);
+        print_message("weights %.1f, 16-bit %.1f, gradients %.1f, moments %.1f MB\n", (double)m.weights / 1e6,
+                      (double)m.low / 1e6, (double)m.gradients / 1e6, (double)m.moments / 1e6);
+        tern_setup_destroy(setup);
+    }
+    print_message("%.4f of f32's bytes\n", bytes[1] / bytes[0]);
+    assert_true(bytes[1] <= 0.55 * bytes[0]);
+    tern_device_close(paper);
+}
+
 /* Adafactor has nothing that 8 bits could shrink; the sentence says so before anything runs. */
 static void test_refused(void **state)
 {
@@ -117,7 +191,8 @@ static void test_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_training), cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_training), cmocka_unit_test(test_groups),
+                                       cmocka_unit_test(test_bytes_of_gpt2), cmocka_unit_test(test_refused)};
     if (tern_device_open("cpu", &device) < 0) {
         print_error("%s\n", tern_error_message());
         return 1;
