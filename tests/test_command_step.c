@@ -97,11 +97,19 @@ static void test_outliers(void **state)
     assert_non_null(strstr(r->err, "SKIPPED: the gradient's norm is an outlier"));
 }
 
+static void test_calibrate_refusals(void **state)
+{
+    (void)state;
+    command_refuses(SMALL "--calibrate 2", 1, "this run is f32");
+    command_refuses(SMALL "--calibrate-limit 0.1", 2, "give --calibrate N");
+    command_refuses(SMALL "--calibrate 2 --calibrate-stop", 2, "give --calibrate-limit X");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_accumulate), cmocka_unit_test(test_rates),    cmocka_unit_test(test_loss_scale),
-        cmocka_unit_test(test_max_skips),  cmocka_unit_test(test_outliers),
+        cmocka_unit_test(test_max_skips),  cmocka_unit_test(test_outliers), cmocka_unit_test(test_calibrate_refusals),
     };
     return cmocka_run_group_tests_name("command_step", tests, NULL, NULL);
 }

@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 
 #include "core/base/time.h"
+#include "core/cli/train_calibrate.h"
 #include "core/cli/train_flags.h"
 #include "core/cli/train_progress.h"
 #include "core/cli/train_resume.h"
@@ -35,6 +36,7 @@ typedef struct train_run {
     tern_text_trainer *trainer;
     tern_progress progress;
     tern_train_saves saves;
+    tern_train_calibrate calibrate;
     double val;        /* of the latest validated step, until its report comes; NaN: none */
     uint64_t val_step; /* that step, from 1 */
     uint64_t reported;
@@ -160,7 +162,8 @@ static void watch_loss(const tern_train_flags *c, train_run *run, const tern_ste
 
 static bool must_end(const train_run *run)
 {
-    return tern_stop_signal || run->lost || run->stuck || run->bad_steps > MAX_BAD_STEPS || run->progress.json_lost;
+    return tern_stop_signal || run->lost || run->stuck || run->calibrate.stop || run->bad_steps > MAX_BAD_STEPS ||
+           run->progress.json_lost;
 }
 
 /* Reports come once per step, in order; the first call and a repeated one have nothing new. */
@@ -172,7 +175,10 @@ static tern_status take_report(const tern_train_flags *c, train_run *run, const 
     watch_loss(c, run, report);
     const double val = run->val_step == step ? run->val : NAN;
     const bool log = step == run->progress.before + 1 || step == (uint64_t)c->steps || is_due(c->log_every, step);
-    return tern_progress_step(&run->progress, report, val, log);
+    tern_train_calibrate_attach(&run->calibrate, report, &run->progress);
+    const tern_status status = tern_progress_step(&run->progress, report, val, log);
+    tern_train_calibrate_judge(&run->calibrate, c, report, &run->progress);
+    return status;
 }
 
 /* A validation that a signal ended is none. */
@@ -223,6 +229,7 @@ static tern_status take_step(const tern_train_flags *c, train_run *run, uint64_t
     tern_step_report report = {0};
     for (bool ended = false; !ended;) {
         TERN_TRY(tern_text_trainer_advance(run->trainer, &ended, &report));
+        if (ended) tern_train_calibrate_take(&run->calibrate, run->trainer);
         if (ended) TERN_TRY(take_report(c, run, &report));
         TERN_TRY(rest(c, run, ended ? step : 0));
     }
@@ -301,7 +308,8 @@ fail:
 /* What was said to have failed counts more than a signal; 130 after Ctrl-C, as shells have it. */
 static int exit_code(const train_run *run)
 {
-    if (run->bad_steps > 0 || run->stuck || run->progress.json_lost || run->progress.metrics_lost)
+    if (run->bad_steps > 0 || run->stuck || run->calibrate.stop || run->progress.json_lost ||
+        run->progress.metrics_lost)
         return TERN_CLI_FAILED;
     return tern_stop_signal ? 128 + (int)tern_stop_signal : TERN_CLI_OK;
 }

@@ -142,6 +142,12 @@ static double elapsed(const tern_progress *p)
     return (double)(tern_time_ns() - p->start_ns - p->all_pause_ns) * 1e-9;
 }
 
+static bool add_calibration(cJSON *json, const tern_calibration *c)
+{
+    return !c || (add(json, "f32_loss", c->loss_f32) && add(json, "f32_grad_norm", c->norm_f32) &&
+                  add(json, "loss_off", c->loss_off) && add(json, "grad_norm_off", c->norm_off));
+}
+
 static tern_status emit_step(tern_progress *p, const tern_step_report *r, double val)
 {
     const double step = (double)(r->attempt + 1);
@@ -152,9 +158,18 @@ static tern_status emit_step(tern_progress *p, const tern_step_report *r, double
                     add(json, "lr", r->lr) && add(json, "grad_norm", r->norm) &&
                     add(json, "peak_bytes", (double)p->peak_bytes) && add(json, "skips", r->skips) &&
                     add(json, "outliers", r->outliers) && add(json, "loss_scale", r->scale) &&
-                    add(json, "seconds", elapsed(p));
+                    add(json, "seconds", elapsed(p)) && add_calibration(json, p->calibration);
     if (complete && !isnan(val)) complete = add(json, "val_loss", val);
     return emit(p, json, complete);
+}
+
+static void say_calibration(tern_progress *p, uint64_t step)
+{
+    const tern_calibration *c = p->calibration;
+    if (c)
+        tern_progress_say(p, "calibration of step %llu: loss %.4f, %.2g %% off f32's %.4f; norm %.3g, %.2g %% off %.3g",
+                          (unsigned long long)step, c->loss, 100 * c->loss_off, c->loss_f32, c->norm, 100 * c->norm_off,
+                          c->norm_f32);
 }
 
 tern_status tern_progress_step(tern_progress *p, const tern_step_report *r, double val, bool log)
@@ -162,6 +177,8 @@ tern_status tern_progress_step(tern_progress *p, const tern_step_report *r, doub
     const uint64_t now = tern_time_ns(), step = r->attempt + 1;
     p->recent[p->done++ % TERN_PROGRESS_RECENT] = r->loss;
     p->skips = r->skips;
+    say_calibration(p, step);
+    log = log || p->calibration;
     const bool validated = !isnan(val);
     if (!log && !validated && !is_skipped(r) && (!p->terminal || now - p->mark_ns < LIVE_NS)) return TERN_OK;
     const uint64_t spent = now - p->mark_ns > p->pause_ns ? now - p->mark_ns - p->pause_ns : 1;

@@ -31,9 +31,10 @@ typedef struct tern_progress {
     double seconds_per_step; /* of the latest interval */
     double first_seconds;    /* of the session's first step */
     double recent[TERN_PROGRESS_RECENT];
-    uint64_t done;                /* steps reported in this session */
-    uint32_t skips;               /* of them, those that changed nothing */
-    bool json_lost, metrics_lost; /* stdout, metrics.jsonl: a write failed, which was said; no more is written */
+    uint64_t done;                       /* steps reported in this session */
+    uint32_t skips;                      /* of them, those that changed nothing */
+    const tern_calibration *calibration; /* of the step reported next, or NULL */
+    bool json_lost, metrics_lost;        /* stdout, metrics.jsonl: a write failed, which was said; no more is written */
 } tern_progress;
 
 /* Call when the build is over. json, out and budget fields must be there. */

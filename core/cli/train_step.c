@@ -29,6 +29,11 @@ void tern_train_step_init(tern_train_step_flags *f, tern_cli_option out_rows[TER
          "skip a step whose gradient's norm lies Z deviations above the usual, Z from 1; 0: none"},
         {"max-skips", TERN_CLI_INTEGER, &f->max_skips, "N", 1, 1e9,
          "steps in a row that are not finite after which the run stops and names the tensor"},
+        {"calibrate", TERN_CLI_INTEGER, &f->calibrate, "N", 0, 1e9,
+         "steps between comparisons of half precision with f32 on the same micro-batch, 0: none"},
+        {"calibrate-limit", TERN_CLI_REAL, &f->calibrate_limit, "X", 0, 1000,
+         "warn where loss or gradient norm are off by more than this part of f32's, 0: never"},
+        {"calibrate-stop", TERN_CLI_FLAG, &f->calibrate_stop, NULL, 0, 0, "stop there instead"},
     };
     memcpy(out_rows, rows, sizeof rows);
 }
@@ -69,6 +74,10 @@ int tern_train_step_settle(tern_train_step_flags *f, const tern_gpt2_options *sh
         return tern_cli_misuse("train: --schedule: %s", tern_error_message());
     const tern_outlier_options outlier = {.z = f->skip_outliers};
     if (tern_outlier_check(&outlier) < 0) return tern_cli_misuse("train: --skip-outliers: %s", tern_error_message());
+    if (f->calibrate_stop && !(f->calibrate_limit > 0))
+        return tern_cli_misuse("train: --calibrate-stop has no limit to stop at; give --calibrate-limit X");
+    if (f->calibrate_limit > 0 && f->calibrate == 0)
+        return tern_cli_misuse("train: --calibrate-limit has nothing to compare; give --calibrate N");
     const int code = parse_scale(f);
     return code == TERN_CLI_GO ? count_micros(f, shape) : code;
 }
@@ -76,6 +85,7 @@ int tern_train_step_settle(tern_train_step_flags *f, const tern_gpt2_options *sh
 void tern_train_step_apply(const tern_train_step_flags *f, tern_text_options *options)
 {
     options->accumulate = (uint32_t)f->accumulate;
+    options->calibrate = (uint64_t)f->calibrate;
     options->schedule.kind = f->schedule_kind;
     options->schedule.decay = f->schedule_decay;
     options->update.clip_value = f->clip_value;

@@ -86,6 +86,7 @@ tern_status tern_text_trainer_create(tern_device *device, const tern_text_option
                                             .optimizer = options->optimizer,
                                             .update = options->update,
                                             .evaluate = options->val_split > 0,
+                                            .calibrate = options->calibrate > 0,
                                             .plan = options->plan};
     if (options->resume) TERN_TRY(tern_text_resume_check(t));
     t->facts = tern_text_facts(t, 0);
@@ -152,6 +153,13 @@ void tern_text_feeds(const tern_text_trainer *t, const tern_batch *batch, tern_f
         (tern_feed){"ids.offsets", batch->offsets, ((uint64_t)t->data.options.vocab + 1) * sizeof *batch->offsets};
 }
 
+static bool calibration_is_due(const tern_text_trainer *t, uint32_t micro)
+{
+    tern_step_position at;
+    tern_stepper_get_position(t->stepper, &at);
+    return micro == 0 && t->options.calibrate > 0 && at.attempt % t->options.calibrate == 0;
+}
+
 static tern_status micro(tern_text_trainer *t, uint32_t number)
 {
     tern_status status;
@@ -159,7 +167,8 @@ static tern_status micro(tern_text_trainer *t, uint32_t number)
     tern_feed feeds[TERN_TEXT_FEEDS];
     TERN_TRY(tern_loader_next(t->loader, &batch));
     tern_text_feeds(t, batch, feeds);
-    status = tern_stepper_micro(t->stepper, feeds, TERN_TEXT_FEEDS, number * t->options.model.batch);
+    status = calibration_is_due(t, number) ? tern_stepper_calibrate(t->stepper, feeds, TERN_TEXT_FEEDS, 0) : TERN_OK;
+    if (status >= 0) status = tern_stepper_micro(t->stepper, feeds, TERN_TEXT_FEEDS, number * t->options.model.batch);
     tern_loader_release(t->loader);
     if (status >= 0) t->sample += t->options.model.batch;
 fail:

@@ -31,6 +31,7 @@ typedef struct tern_text_resume {
 typedef struct tern_text_options {
     tern_gpt2_options model;       /* context is also the data's; batch is one micro-batch's */
     uint32_t accumulate;           /* micro-batches per step */
+    uint64_t calibrate;            /* steps between calibrations by the first micro-batch; 0: none */
     const char *const *data_paths; /* files or folders of text */
     uint32_t data_count;
     double val_split; /* [0, 1) */
