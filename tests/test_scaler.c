@@ -247,6 +247,50 @@ static void test_scale_is_exact(void **state)
     tern_device_close(device);
 }
 
+/* Loss weights so small that every 16-bit gradient is 0 at S = 1 (f16 ends at 2^-24), trained with and without a scale.
+ * Returns the last loss by the first. */
+static double train_underflowing(tern_device *device, int32_t precision, tern_scale_mode mode)
+{
+    enum { STEPS = 150 };
+    const toy_model model = {0};
+    tern_setup_options options = toy_options(&model, BATCH);
+    toy_run run;
+    toy_batch batch;
+    tern_step_report report;
+    double first = 0;
+    options.precision = precision;
+    options.update.scale = (tern_scale_options){.mode = mode, .growth_interval = 20};
+    toy_start(&run, device, &options);
+    toy_batch_create(&batch, BATCH);
+    for (uint32_t i = 0; i < BATCH; i++) {
+        batch.weight[i] = 0x1p-28f;
+        for (uint32_t k = 0; k < TOY_IN; k++) batch.x[i * TOY_IN + k] = (float)sin(i * 1.1 + k);
+        for (uint32_t k = 0; k < TOY_OUT; k++) batch.y[i * TOY_OUT + k] = (float)cos(i * 0.7 + k);
+    }
+    for (uint32_t step = 0; step < STEPS; step++) {
+        TEST_OK(toy_micro(&run, &batch, 0));
+        TEST_OK(tern_stepper_update(run.stepper, 1e-2, &report));
+        TEST_OK(tern_stepper_finish(run.stepper, &report));
+        if (step == 0) first = report.loss;
+    }
+    toy_batch_finish(&batch);
+    toy_stop(&run);
+    return report.loss / first;
+}
+
+static void test_underflow(void **state)
+{
+    (void)state;
+    tern_device *device = NULL;
+    TEST_OK(tern_device_open("cpu", &device));
+    const double exact = train_underflowing(device, TERN_F32, TERN_SCALE_AUTO),
+                 without = train_underflowing(device, TERN_F16, TERN_SCALE_STATIC),
+                 with = train_underflowing(device, TERN_F16, TERN_SCALE_AUTO);
+    print_message("loss left: f32 %.4f, f16 unscaled %.4f, f16 scaled %.4f\n", exact, without, with);
+    assert_true(exact < 0.1 && with < 0.1 && without > 0.8);
+    tern_device_close(device);
+}
+
 static void test_options(void **state)
 {
     (void)state;
@@ -273,8 +317,13 @@ static void test_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_options), cmocka_unit_test(test_scale_is_exact), cmocka_unit_test(test_patterns_in_half),
-        ON(test_patterns, "cpu"),       ON(test_patterns, "opencl"),           ON(test_patterns, "vulkan"),
+        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_scale_is_exact),
+        cmocka_unit_test(test_patterns_in_half),
+        cmocka_unit_test(test_underflow),
+        ON(test_patterns, "cpu"),
+        ON(test_patterns, "opencl"),
+        ON(test_patterns, "vulkan"),
     };
     return cmocka_run_group_tests_name("scaler", tests, NULL, NULL);
 }

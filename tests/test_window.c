@@ -311,6 +311,7 @@ static uint32_t count_update(tern_device *device, bool all)
     tern_setup_options options = toy_options(&model, MICRO);
     tern_setup *setup = NULL;
     if (all) options.update = everything();
+    if (all) options.precision = TERN_F16;
     TEST_OK(tern_setup_create(device, &options, &setup));
     const uint32_t launches = setup->programs[TERN_PROGRAM_UPDATE].lowered->launch_count;
     tern_setup_destroy(setup);
