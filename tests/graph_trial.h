@@ -26,6 +26,7 @@ typedef struct graph_trial {
     /* during a run */
     tern_graph *graph;
     tern_reference *reference;
+    bool rounds;  /* something is in 16 bit */
     double *cost; /* ||unfused - reference||: outputs first, then nodes */
 } graph_trial;
 

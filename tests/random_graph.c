@@ -206,10 +206,11 @@ typedef struct step_kind {
     uint32_t weight;
 } step_kind;
 
-static const step_kind kinds[] = {{step_unary, 14},     {step_binary, 20},   {step_choose, 6},  {step_integers, 8},
-                                  {step_activation, 6}, {step_view, 20},     {step_halves, 4},  {step_reduce, 14},
-                                  {step_norm, 8},       {step_loss_rows, 3}, {step_matmul, 10}, {step_gram, 3},
-                                  {step_attention, 4},  {step_gather, 5},    {step_state, 5},   {step_assign, 7}};
+static const step_kind kinds[] = {{step_unary, 14},         {step_binary, 20},   {step_choose, 6},  {step_integers, 8},
+                                  {step_activation, 6},     {step_view, 20},     {step_halves, 4},  {step_reduce, 14},
+                                  {step_norm, 8},           {step_loss_rows, 3}, {step_matmul, 10}, {step_gram, 3},
+                                  {step_attention, 4},      {step_gather, 5},    {step_state, 5},   {step_assign, 7},
+                                  {step_half_precision, 12}};
 
 static void run_step(maker *m, uint32_t seed, uint32_t step)
 {

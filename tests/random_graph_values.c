@@ -23,6 +23,8 @@ static void fill_leaf(const tern_tensor *x, double *data)
         const uint32_t bits = mix(hash + (uint32_t)i * 0x9e3779b9u);
         if (x->dtype == TERN_F32)
             data[i] = (double)(float)(((double)bits + 0.5) / 2147483648.0 - 1);
+        else if (x->dtype == TERN_F16 || x->dtype == TERN_BF16)
+            data[i] = (double)(bits % 255u) / 128.0 - 1; /* exact in both */
         else if (strcmp(x->label, TERN_CONTROL_NAME) == 0)
             data[i] = bits;
         else if (x->op == TERN_OP_STATE)

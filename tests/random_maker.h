@@ -61,5 +61,6 @@ void step_integers(maker *m);
 void step_activation(maker *m);
 void step_view(maker *m);
 void step_halves(maker *m);
+void step_half_precision(maker *m);
 
 #endif

@@ -251,3 +251,44 @@ void step_halves(maker *m)
     tern_tensor *parts[2] = {tern_neg(tern_slice(e.x, axis, at, size - at)), tern_slice(e.x, axis, 0, at)};
     maker_add(m, tern_concat(parts, 2, axis), e.bound, false, false, e.versions);
 }
+
+/* ------------------------------------------------------------------------ 16 bit */
+
+/* Something in 16 bit, read as f32 by the steps after it: a chain of values that are each rounded, whatever kernel they
+ * end up in. */
+void step_half_precision(maker *m)
+{
+    const entry e = maker_pick_tame(m, 0);
+    const int32_t dtype = maker_chance(m, 50) ? TERN_F16 : TERN_BF16;
+    tern_tensor *x = tern_cast(e.x, dtype), *y = x;
+    double bound = 1.01 * e.bound;
+    bool exact = e.exact;
+    switch (maker_draw(m, 10)) {
+    case 0: y = tern_tanh(x), exact = false; break;
+    case 1: y = tern_mul(x, x), bound *= bound, exact = false; break;
+    case 2: y = tern_add(tern_neg(x), e.x), bound *= 2, exact = false; break; /* mixed: f32 */
+    case 3: y = tern_cast(x, dtype == TERN_F16 ? TERN_BF16 : TERN_F16); break;
+    case 4:
+        if (x->rank > 0) y = tern_softmax(x, -1), exact = false;
+        break;
+    case 5:
+        if (x->rank > 0) y = tern_mean(x, -1), exact = false;
+        break;
+    case 6: {
+        if (x->rank < 2 || tern_count(x) / x->shape[x->rank - 1] * x->shape[x->rank - 2] > m->most) break;
+        tern_tensor *other = maker_chance(m, 50) ? x : tern_cast(e.x, TERN_F32); /* of its own dtype, or f32 */
+        y = tern_mul(tern_matmul(x, tern_transpose(other, -1, -2)),
+                     tern_constant(m->graph, 1 / (double)x->shape[x->rank - 1]));
+        bound *= bound;
+        exact = false;
+        break;
+    }
+    case 7: {
+        tern_tensor *half = tern_input(m->graph, maker_name_of(m, "half"), dtype, x->rank, x->shape);
+        y = tern_sub(x, half), bound += 1, exact = false;
+        break;
+    }
+    default: break;
+    }
+    maker_add(m, tern_cast(y, TERN_F32), bound, exact, false, e.versions);
+}

@@ -360,15 +360,16 @@ static void test_plan_refuses(void **state)
 static void test_check(void **state)
 {
     (void)state;
-    const command_result *r = command_run("check --backend cpu --op gelu");
+    const command_result *r = command_run("check --backend cpu --op gelu --dtype f32");
     assert_int_equal(r->code, 0);
     assert_int_equal(strncmp(r->out, "check: PASS 2 cases (10 tensors) on cpu: ", 41), 0);
     r = command_run("check --list");
     assert_int_equal(r->code, 0);
     assert_non_null(strstr(r->out, "pairs-tn"));
-    r = command_run("check --backend null --op matmul --case batched --seed 5"); /* it computes nothing */
+    r = command_run("check --backend null --op matmul --case batched --dtype f32 --seed 5"); /* it computes nothing */
     assert_int_equal(r->code, 1);
-    assert_non_null(strstr(r->out, "repeat: tern check --backend null --op matmul --case batched --seed 5\n"));
+    assert_non_null(
+        strstr(r->out, "repeat: tern check --backend null --op matmul --case batched --dtype f32 --seed 5\n"));
     assert_non_null(strstr(r->out, "check: FAIL 2 cases ("));
     assert_non_null(strstr(r->out, "2 failed, 0 skipped"));
 }

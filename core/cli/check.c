@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/base/dtype.h"
 #include "core/base/time.h"
 #include "core/cli/cli.h"
 
@@ -26,20 +27,9 @@ typedef struct totals {
     char reason[256]; /* of the first skip */
 } totals;
 
-static const struct {
-    const char *name;
-    int32_t dtype;
-} dtypes[] = {{"f32", TERN_F32}, {"i32", TERN_I32}, {"u32", TERN_U32}, {"u16", TERN_U16}, {"u8", TERN_U8}};
-#define DTYPE_COUNT (sizeof dtypes / sizeof *dtypes)
+static const char *dtype_name(int32_t dtype) { return tern_dtype(dtype)->name; }
 
-static const char *dtype_name(int32_t dtype)
-{
-    for (size_t i = 0; i < DTYPE_COUNT; i++)
-        if (dtypes[i].dtype == dtype) return dtypes[i].name;
-    return "?";
-}
-
-const tern_check_case *tern_check_case_at(size_t index)
+static const tern_check_case *base_case_at(size_t index)
 {
     const tern_check_case *const tables[] = {tern_check_map_cases, tern_check_row_cases, tern_check_contraction_cases};
     for (size_t t = 0; t < sizeof tables / sizeof *tables; t++) {
@@ -49,6 +39,20 @@ const tern_check_case *tern_check_case_at(size_t index)
         index -= count;
     }
     return NULL;
+}
+
+bool tern_check_next(size_t *position, tern_check_case *out_case)
+{
+    static const int32_t dtypes[] = {TERN_F32, TERN_F16, TERN_BF16};
+    const tern_check_case *base;
+    while ((base = base_case_at(*position / 3)) != NULL) {
+        const int32_t dtype = dtypes[(*position)++ % 3];
+        if (dtype != TERN_F32 && (base->dtype != TERN_F32 || base->f32_only)) continue;
+        *out_case = *base;
+        if (dtype != TERN_F32) out_case->dtype = dtype;
+        return true;
+    }
+    return false;
 }
 
 /* ------------------------------------------------------------------ options */
@@ -62,8 +66,9 @@ static bool is_chosen(const check_command *c, const tern_check_case *k)
 static uint32_t count_chosen(const check_command *c)
 {
     uint32_t count = 0;
-    const tern_check_case *k;
-    for (size_t i = 0; (k = tern_check_case_at(i)) != NULL; i++) count += is_chosen(c, k);
+    size_t position = 0;
+    tern_check_case k;
+    while (tern_check_next(&position, &k)) count += is_chosen(c, &k);
     return count;
 }
 
@@ -81,7 +86,7 @@ static int parse(check_command *c, int argc, char **argv)
     const tern_cli_option options[] = {
         {"op", TERN_CLI_TEXT, &c->op, "NAME", 0, 0, "only this operation"},
         {"case", TERN_CLI_TEXT, &c->name, "NAME", 0, 0, "only cases of this name"},
-        {"dtype", TERN_CLI_TEXT, &c->dtype, "TYPE", 0, 0, "only cases of f32, i32, u32, u16 or u8"},
+        {"dtype", TERN_CLI_TEXT, &c->dtype, "TYPE", 0, 0, "only cases of f32, f16, bf16, i32 or u32"},
         {"seed", TERN_CLI_INTEGER, &c->seed, "N", 0, 9007199254740992.0, "of the numbers and the random shapes"},
         {"list", TERN_CLI_FLAG, &c->list, NULL, 0, 0, "name the cases and stop"},
         TERN_CLI_DEVICE_OPTIONS(&c->device),
@@ -98,11 +103,12 @@ static int parse(check_command *c, int argc, char **argv)
 
 static int list_cases(const check_command *c)
 {
-    const tern_check_case *k;
-    for (size_t i = 0; (k = tern_check_case_at(i)) != NULL; i++)
-        if (is_chosen(c, k))
-            printf("%-16s %-20s %-4s %s\n", k->op, k->name, dtype_name(k->dtype),
-                   k->gradient ? "value, gradient" : "value");
+    size_t position = 0;
+    tern_check_case k;
+    while (tern_check_next(&position, &k))
+        if (is_chosen(c, &k))
+            printf("%-16s %-20s %-4s %s\n", k.op, k.name, dtype_name(k.dtype),
+                   k.gradient ? "value, gradient" : "value");
     return TERN_CLI_OK;
 }
 
@@ -133,9 +139,9 @@ static uint64_t validation_messages(const tern_device *device)
 
 static void say_repeat(const check_command *c, const tern_device *device, const tern_check_case *k)
 {
-    printf("  repeat: tern check --backend %s%s%s --op %s --case %s --seed %lld\n", device->backend->name,
+    printf("  repeat: tern check --backend %s%s%s --op %s --case %s --dtype %s --seed %lld\n", device->backend->name,
            c->device.device ? " --device " : "", c->device.device ? c->device.device : "", k->op, k->name,
-           (long long)c->seed);
+           dtype_name(k->dtype), (long long)c->seed);
 }
 
 static void count_result(const check_command *c, const tern_device *device, const tern_check_case *k,
@@ -146,12 +152,13 @@ static void count_result(const check_command *c, const tern_device *device, cons
     t->tensors += r->tensors;
     if (r->skipped) {
         t->skipped += passes;
-        if (!t->reason[0]) snprintf(t->reason, sizeof t->reason, "%s %s: %.180s", k->op, k->name, r->reason);
-        printf("skipped %s %s: %s\n", k->op, k->name, r->reason);
+        if (!t->reason[0])
+            snprintf(t->reason, sizeof t->reason, "%s %s %s: %.180s", k->op, k->name, dtype_name(k->dtype), r->reason);
+        printf("skipped %s %s %s: %s\n", k->op, k->name, dtype_name(k->dtype), r->reason);
     }
     t->failed += (uint32_t)r->value_failed + (uint32_t)r->gradient_failed;
     if (!r->value_failed && !r->gradient_failed) return;
-    printf("FAILED %s %s (%s): %s\n", k->op, k->name,
+    printf("FAILED %s %s %s (%s): %s\n", k->op, k->name, dtype_name(k->dtype),
            r->value_failed && r->gradient_failed ? "value and gradient"
            : r->value_failed                     ? "value"
                                                  : "gradient",
@@ -162,18 +169,19 @@ static void count_result(const check_command *c, const tern_device *device, cons
 static tern_status run_cases(const check_command *c, tern_device *device, totals *t)
 {
     const bool live = isatty(STDERR_FILENO) == 1;
-    const tern_check_case *k;
+    size_t position = 0;
+    tern_check_case k;
     tern_status status = TERN_OK;
-    for (size_t i = 0; status >= 0 && (k = tern_check_case_at(i)) != NULL; i++) {
+    while (status >= 0 && tern_check_next(&position, &k)) {
         tern_check_result result;
-        if (!is_chosen(c, k)) continue;
-        if (live) fprintf(stderr, "\r%s %s\033[K", k->op, k->name);
-        status = tern_check_run(device, k, (uint64_t)c->seed, &result);
+        if (!is_chosen(c, &k)) continue;
+        if (live) fprintf(stderr, "\r%s %s %s\033[K", k.op, k.name, dtype_name(k.dtype));
+        status = tern_check_run(device, &k, (uint64_t)c->seed, &result);
         if (status < 0) { /* a kernel that does not build, a lost device: the case failed, and so may all others */
             result.value_failed = true;
             snprintf(result.reason, sizeof result.reason, "%s", tern_error_message());
         }
-        count_result(c, device, k, &result, t);
+        count_result(c, device, &k, &result, t);
         if (status != TERN_ERROR_DEVICE_LOST && status != TERN_ERROR_TIMEOUT) status = TERN_OK;
         fflush(stdout);
     }

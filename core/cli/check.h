@@ -12,6 +12,7 @@
 
 #include "core/graph/graph.h"
 #include "core/plan/session.h"
+#include "core/reference/reference.h"
 
 /* Allowed error, relative to the norm of the whole tensor: about 80 units in the last place of f32, what sums of a few
  * thousand terms in any order and the backends' own erf and tanh need. */
@@ -23,7 +24,8 @@
 typedef struct tern_check_case tern_check_case;
 struct tern_check_case {
     const char *op, *name;
-    int32_t dtype; /* of what is computed, for --dtype */
+    int32_t dtype; /* of what is computed, for --dtype; an f32 case is run once more in f16 and in bf16 */
+    bool f32_only; /* except this one, whose point is f32 itself */
     void (*build)(tern_graph *graph, const tern_check_case *c, uint64_t seed);
     tern_tensor *(*unary)(tern_tensor *x); /* what build applies, of those that have it */
     tern_tensor *(*binary)(tern_tensor *a, tern_tensor *b);
@@ -36,10 +38,13 @@ struct tern_check_case {
     void (*fill)(const tern_tensor *leaf, double *values); /* changes what the leaf was filled with, or NULL */
 };
 
+/* A parameter, cast to the case's dtype when that is f16 or bf16. */
+tern_tensor *tern_check_parameter(tern_graph *graph, const tern_check_case *c, const char *name, int32_t rank,
+                                  const int64_t *shape);
 /* Keeps y as the graph's next output, "y<number>". */
 void tern_check_output(tern_graph *graph, tern_tensor *y);
-/* Case number `index` of all, or NULL behind the last. */
-const tern_check_case *tern_check_case_at(size_t index);
+/* The next case, in one of its dtypes; *position is 0 at the start. False behind the last. */
+bool tern_check_next(size_t *position, tern_check_case *out_case);
 
 /* The tables that it walks, each ended by an op of NULL. */
 extern const tern_check_case tern_check_map_cases[];         /* check_cases.c */
@@ -52,6 +57,18 @@ typedef struct tern_check_result {
     bool skipped;     /* the device cannot do this: reason says why */
     char reason[512]; /* of the first failure or of the skip */
 } tern_check_result;
+
+/* One output of a case with what it must be. */
+typedef struct tern_check_pair {
+    const tern_check_case *c;
+    const tern_graph *graph;
+    uint32_t output;
+    tern_reference *reference;
+    tern_reference *exact; /* without rounding to 16 bit; NULL where there is none */
+} tern_check_pair;
+/* first, second: the output's bytes from the device's two runs. */
+TERN_MUST_USE tern_status tern_check_compare(const tern_check_pair *pair, const unsigned char *first,
+                                             const unsigned char *second, tern_check_result *result);
 
 /* Runs a case. A status below 0 is a failure of the machinery, not of the case; its sentence says which call. */
 TERN_MUST_USE tern_status tern_check_run(tern_device *device, const tern_check_case *c, uint64_t seed,

@@ -9,7 +9,7 @@
 
 #define SHAPE(...)                                                                                                     \
     (int32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]) { __VA_ARGS__ }
-#define P(name, ...) tern_parameter(graph, name, SHAPE(__VA_ARGS__), TERN_INIT_ZEROS, 0)
+#define P(name, ...) tern_check_parameter(graph, c, name, SHAPE(__VA_ARGS__))
 #define U(name, ...) tern_input(graph, name, TERN_U32, SHAPE(__VA_ARGS__))
 #define I(name, ...) tern_input(graph, name, TERN_I32, SHAPE(__VA_ARGS__))
 #define BUILD(name)                                                                                                    \
@@ -224,7 +224,14 @@ const tern_check_case tern_check_map_cases[] = {
     {.op = "equal", .name = "f32", .dtype = TERN_F32, .build = compare, .binary = tern_equal, .low = -3, .high = 3},
     {.op = "where", .name = "f32", .dtype = TERN_F32, .build = where, .gradient = true, .low = -3, .high = 3},
     {.op = "map", .name = "chain", .dtype = TERN_F32, .build = chain, .gradient = true, .low = -3, .high = 3},
-    {.op = "map", .name = "130-mib", .dtype = TERN_F32, .build = large, .unary = tern_neg, .low = -3, .high = 3},
+    {.op = "map",
+     .name = "130-mib",
+     .dtype = TERN_F32,
+     .f32_only = true,
+     .build = large,
+     .unary = tern_neg,
+     .low = -3,
+     .high = 3},
     SPECIAL(max, binary),
     SPECIAL(min, binary),
     SPECIAL(relu, unary),
@@ -246,9 +253,9 @@ const tern_check_case tern_check_map_cases[] = {
     INTEGER(mul, binary_i32, TERN_I32),
     INTEGER(less, binary_i32, TERN_I32),
     {.op = "index", .name = "axes", .dtype = TERN_U32, .build = index_axes},
-    {.op = "cast", .name = "from-f32", .dtype = TERN_F32, .build = cast_from_f32, .low = -1e6, .high = 1e6},
+    {.op = "cast", .name = "from-f32", .dtype = TERN_F32, .build = cast_from_f32, .low = -6e4, .high = 6e4},
     {.op = "cast", .name = "to-f32", .dtype = TERN_U32, .build = cast_to_f32},
-    {.op = "bitcast", .name = "f32", .dtype = TERN_F32, .build = bitcast, .low = -3, .high = 3},
+    {.op = "bitcast", .name = "f32", .dtype = TERN_F32, .f32_only = true, .build = bitcast, .low = -3, .high = 3},
     {.op = "random", .name = "bits", .dtype = TERN_U32, .build = random_bits},
     {.op = "dropout", .name = "mask", .dtype = TERN_F32, .build = dropout, .gradient = true, .low = 0.5, .high = 2},
     {.op = "view", .name = "each", .dtype = TERN_F32, .build = views, .gradient = true, .low = -3, .high = 3},

@@ -9,7 +9,7 @@
 
 #define SHAPE(...)                                                                                                     \
     (int32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]) { __VA_ARGS__ }
-#define P(name, ...) tern_parameter(graph, name, SHAPE(__VA_ARGS__), TERN_INIT_ZEROS, 0)
+#define P(name, ...) tern_check_parameter(graph, c, name, SHAPE(__VA_ARGS__))
 #define BUILD(name)                                                                                                    \
     static void name(tern_graph *graph, __attribute__((unused)) const tern_check_case *c,                              \
                      __attribute__((unused)) uint64_t seed)
@@ -25,7 +25,8 @@ static const int64_t sizes[] = {1, 31, 33, 65, 127, 257};
 #define SIZE_COUNT 6
 
 /* c = a b with a (m, k) and b (k, n), each stored as the transpose says; the names number the pair. */
-static void add_matmul(tern_graph *graph, int32_t number, int64_t m, int64_t n, int64_t k, int32_t transpose)
+static void add_matmul(tern_graph *graph, const tern_check_case *c, int32_t number, int64_t m, int64_t n, int64_t k,
+                       int32_t transpose)
 {
     char name[2][16];
     snprintf(name[0], sizeof name[0], "a%d", number);
@@ -41,7 +42,7 @@ BUILD(matmul_pairs)
     int32_t number = 0;
     for (int32_t i = 0; i < SIZE_COUNT; i++)
         for (int32_t j = 0; j < SIZE_COUNT; j++, number++)
-            add_matmul(graph, number, sizes[i], sizes[j], sizes[(i + j + c->argument) % SIZE_COUNT], c->argument);
+            add_matmul(graph, c, number, sizes[i], sizes[j], sizes[(i + j + c->argument) % SIZE_COUNT], c->argument);
 }
 
 BUILD(matmul_triples)
@@ -51,7 +52,7 @@ BUILD(matmul_triples)
                        key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
         uint32_t words[4];
         tern_philox(counter, key, words);
-        add_matmul(graph, i, 1 + words[0] % TRIPLE_MOST, 1 + words[1] % TRIPLE_MOST, 1 + words[2] % TRIPLE_MOST,
+        add_matmul(graph, c, i, 1 + words[0] % TRIPLE_MOST, 1 + words[1] % TRIPLE_MOST, 1 + words[2] % TRIPLE_MOST,
                    c->argument);
     }
 }

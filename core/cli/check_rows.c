@@ -7,7 +7,7 @@
 
 #define SHAPE(...)                                                                                                     \
     (int32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]) { __VA_ARGS__ }
-#define P(name, ...) tern_parameter(graph, name, SHAPE(__VA_ARGS__), TERN_INIT_ZEROS, 0)
+#define P(name, ...) tern_check_parameter(graph, c, name, SHAPE(__VA_ARGS__))
 #define BUILD(name)                                                                                                    \
     static void name(tern_graph *graph, __attribute__((unused)) const tern_check_case *c,                              \
                      __attribute__((unused)) uint64_t seed)
@@ -117,6 +117,63 @@ BUILD(cross_entropy_mean)
     OUT(tern_mean(tern_cross_entropy(tern_linear(P("a", 33, 17), "fc", 65), labels, -1), 0));
 }
 
+/* ------------------------------------------------------------ what is not finite */
+
+/* One number per row that overflows, underflows or is none, in each dtype's own places: 65504 is the largest f16, 65520
+ * rounds to infinity there, 6e-8 is its smallest subnormal, 3e-8 rounds up to it or to 0, 9.2e-41 is bf16's. */
+static void put_one_special_a_row(const tern_tensor *leaf, double *values)
+{
+    static const double specials[] = {NAN,    INFINITY, -INFINITY, 65504, -65504, 65519,  65520,
+                                      -65520, 5.9e-8,   3e-8,      2e-8,  -6e-8,  6.2e-5, 1e-39};
+    const int64_t count = (int64_t)(sizeof specials / sizeof *specials), columns = leaf->shape[leaf->rank - 1];
+    if (leaf->op != TERN_OP_PARAMETER || leaf->label[0] != 's') return;
+    for (int64_t i = 0; i < tern_count(leaf); i++)
+        if (i % columns == i / columns % columns) values[i] = (double)(float)specials[i / columns % count];
+}
+
+static tern_tensor *ones_like(const tern_check_case *c, tern_tensor *x, int64_t rows, int64_t columns)
+{
+    tern_tensor *ones = tern_expand(tern_constant(x->graph, 1), SHAPE(rows, columns));
+    return tern_cast(ones, c->dtype);
+}
+
+/* Every kind of op that autocast runs in 16 bit or in front of which it widens. */
+BUILD(specials_rows)
+{
+    tern_tensor *x = P("s", 28, 9), *heads = tern_reshape(x, SHAPE(28, 1, 1, 9));
+    OUT(tern_matmul(tern_reshape(x, SHAPE(252, 1)), ones_like(c, x, 1, 1)));
+    OUT(tern_matmul(tern_slice(x, 1, 0, 5), tern_slice(P("t", 9, 7), 0, 0, 5)));
+    OUT(tern_attention(P("q", 28, 1, 1, 9), P("k", 28, 1, 1, 9), heads, 1.0, false));
+    OUT(tern_attention(heads, P("l", 28, 5, 1, 9), P("v", 28, 5, 1, 9), 1.0, false));
+    OUT(tern_linear(x, "fc", 5));
+    OUT(tern_add(x, P("r", 28, 9)));
+    OUT(tern_mul(x, tern_constant(graph, 0.5)));
+    OUT(tern_relu(x));
+    OUT(tern_gelu(x));
+    OUT(tern_softmax(x, -1));
+    OUT(tern_layer_norm(x, P("w", 9), P("b", 9), 1e-5));
+    OUT(tern_sum(x, -1));
+    OUT(tern_maximum(x, -1));
+    OUT(tern_gather(x, tern_input_1d(graph, "ids", TERN_I32, 33)));
+    OUT(tern_cross_entropy(x, tern_input_1d(graph, "labels", TERN_I32, 28), -1));
+    OUT(tern_mse(x, P("m", 28, 9)));
+    OUT(tern_cast(tern_cast(x, TERN_BF16), TERN_F32));
+    OUT(tern_cast(tern_cast(x, TERN_F16), TERN_F32));
+}
+
+/* Scores of +-1e4 where f16 has no exponent left for their exponentials. */
+static void put_large_scores(const tern_tensor *leaf, double *values)
+{
+    const bool is_query = leaf->label[0] == 'q', is_key = leaf->label[0] == 'k';
+    if (!is_query && !is_key) return;
+    for (int64_t i = 0; i < tern_count(leaf); i++)
+        values[i] = i % 8 == 0 ? (is_query ? (i / 8 % 2 ? 100 : -100) : 100.0 - (double)(i / 8 % 5)) : 0;
+}
+BUILD(attention_large)
+{
+    OUT(tern_attention(P("q", 2, 33, 3, 8), P("k", 2, 33, 3, 8), P("v", 2, 33, 3, 8), 1.0, true));
+}
+
 #define ROWS(op_name, case_name, how, lo, hi)                                                                          \
     .op = op_name, .name = case_name, .dtype = TERN_F32, .build = how, .gradient = true, .low = lo, .high = hi
 
@@ -141,5 +198,16 @@ const tern_check_case tern_check_row_cases[] = {
     {ROWS("cross_entropy", "logits-200", cross_entropy, -200, 200), .argument = 257, .below = 257},
     {ROWS("cross_entropy", "ignore", cross_entropy_ignore, -3, 3), .below = 7},
     {ROWS("cross_entropy", "mean", cross_entropy_mean, -1, 1), .below = 65},
+    /* Values only: beside 65504 a gradient of f32 is what cancellation leaves. */
+    {.op = "specials",
+     .name = "rows",
+     .dtype = TERN_F32,
+     .build = specials_rows,
+     .low = -1,
+     .high = 1,
+     .fill = put_one_special_a_row,
+     .below = 9},
+    /* A score of 1e4 is known to 1e-3 in f32, and so is its exponential. */
+    {ROWS("attention", "scores-1e4", attention_large, -1, 1), .fill = put_large_scores, .tolerance = 2e-3},
     {.op = NULL},
 };

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check_run.c - one case on one device against the reference.
+/* check_run.c - runs one case on one device, twice, and on the reference; check_compare.c judges what came out.
  *
- * Leaves are filled by Philox from (seed, the leaf's name), so that a failure is reproduced by the case's name and
- * seed. The device runs the graph after the save rule, as training does; the reference runs the graph before it.
- * Invariant: NaN where the reference has none fails, since every test is written !(error <= bound). */
+ * Leaves are filled by Philox from (seed, the leaf's name), so that a failure is reproduced by the case's name, dtype
+ * and seed. The device runs the graph after the save rule, as training does; the reference runs the graph before it. */
 #include "core/cli/check.h"
 
 #include <math.h>
@@ -24,12 +23,20 @@ typedef struct check {
     uint64_t seed;
     tern_graph *graph, *saved;
     tern_reference *reference;
+    tern_reference *exact; /* the same without rounding to 16 bit; NULL where nothing is */
     tern_session *session;
     unsigned char *values[2]; /* of all outputs one after another, of both runs */
     tern_check_result *result;
 } check;
 
 /* -------------------------------------------------------------------- graph */
+
+tern_tensor *tern_check_parameter(tern_graph *graph, const tern_check_case *c, const char *name, int32_t rank,
+                                  const int64_t *shape)
+{
+    tern_tensor *x = tern_parameter(graph, name, rank, shape, TERN_INIT_ZEROS, 0);
+    return tern_dtype_is_16bit_float(c->dtype) ? tern_cast(x, c->dtype) : x;
+}
 
 void tern_check_output(tern_graph *graph, tern_tensor *y)
 {
@@ -46,7 +53,7 @@ static tern_status add_gradient(tern_graph *graph, tern_tensor *y, const char *y
     char name[2 * NAME_BYTES];
     snprintf(name, sizeof name, "seed.%s", y_name);
     tern_tensor *seed = tern_input(graph, name, TERN_F32, y->rank, y->shape);
-    TERN_TRY(tern_backward_to(graph, y, seed, parameters, count, gradients));
+    TERN_TRY(tern_backward_to(graph, tern_cast(y, TERN_F32), seed, parameters, count, gradients));
     for (int32_t i = 0; i < count; i++) {
         if (!gradients[i]) continue;
         snprintf(name, sizeof name, "d.%s.%s", y_name, parameters[i]->label);
@@ -87,6 +94,7 @@ static tern_status build(check *k)
     if (k->c->gradient) TERN_TRY(add_gradients(k->graph));
     TERN_TRY(tern_pass_save_rule(k->graph, &k->saved));
     TERN_TRY(tern_reference_create(k->graph, &k->reference));
+    if (tern_dtype_is_16bit_float(k->c->dtype)) TERN_TRY(tern_reference_create_exact(k->graph, &k->exact));
 fail:
     return status;
 }
@@ -183,6 +191,7 @@ static tern_status fill_reference(const check *k)
         else
             draw(k, x, values);
         if (k->c->fill) k->c->fill(x, values);
+        if (k->exact) memcpy(tern_reference_data(k->exact, x), values, (size_t)tern_count(x) * sizeof *values);
     }
 fail:
     return status;
@@ -203,94 +212,6 @@ static tern_status feed_session(const check *k)
         if (status < 0) break;
     }
     return status;
-}
-
-/* ---------------------------------------------------------------- comparison */
-
-static double number_at(const tern_tensor *x, const unsigned char *bytes, int64_t i)
-{
-    switch (x->dtype) {
-    case TERN_F32: return (double)((const float *)(const void *)bytes)[i];
-    case TERN_I32: return (double)((const int32_t *)(const void *)bytes)[i];
-    case TERN_U16: return (double)((const uint16_t *)(const void *)bytes)[i];
-    case TERN_U8: return (double)bytes[i];
-    default: return (double)((const uint32_t *)(const void *)bytes)[i];
-    }
-}
-
-/* Error of one element; 0 where both are the same infinity or both NaN. The reference's value is rounded to f32 first,
- * so that what overflows there is infinite here. */
-static double error_at(const tern_tensor *x, double got, double wanted)
-{
-    if (x->dtype == TERN_F32) wanted = (double)(float)wanted;
-    if (got == wanted || (isnan(got) && isnan(wanted))) return 0;
-    return fabs(got - wanted);
-}
-
-static double norm_of(const double *values, int64_t count)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < count; i++)
-        if (isfinite((double)(float)values[i])) sum += values[i] * values[i];
-    return sqrt(sum);
-}
-
-/* TOLERANCE * max(||reference||, SHARE ||sum of |terms|| ||). A tensor that is another one's elements in another order
- * has its norms. */
-static tern_status allowed_error(const check *k, const tern_tensor *x, double *out_bound)
-{
-    *out_bound = 0; /* integers are exact */
-    if (x->dtype != TERN_F32) return TERN_OK;
-    while (x->op == TERN_OP_RESHAPE || x->op == TERN_OP_PERMUTE) x = x->in[0];
-    const int64_t count = tern_count(x);
-    double *terms = malloc((size_t)count * sizeof *terms);
-    if (!terms) return tern_error_memory("the magnitudes", (size_t)count * sizeof *terms);
-    tern_status status = tern_reference_magnitude(k->reference, x, terms);
-    double norm = fmax(k->c->least, norm_of(tern_reference_data(k->reference, x), count));
-    if (status >= 0) norm = fmax(norm, TERN_CHECK_SHARE * norm_of(terms, count));
-    *out_bound = (k->c->tolerance > 0 ? k->c->tolerance : TERN_CHECK_TOLERANCE) * norm;
-    free(terms);
-    return status;
-}
-
-static void fail_output(check *k, bool gradient, const char *name, const char *what)
-{
-    tern_check_result *r = k->result;
-    if (!r->value_failed && !r->gradient_failed) snprintf(r->reason, sizeof r->reason, "%s: %s", name, what);
-    if (gradient)
-        r->gradient_failed = true;
-    else
-        r->value_failed = true;
-}
-
-static tern_status compare(check *k, uint32_t output, const unsigned char *first, const unsigned char *second)
-{
-    const tern_tensor *x = k->graph->outputs[output].tensor;
-    const char *name = k->graph->outputs[output].name;
-    const double *wanted = tern_reference_data(k->reference, x);
-    const int64_t count = tern_count(x);
-    double bound, sum = 0, worst = -1;
-    int64_t at = 0;
-    char text[256];
-    const bool gradient = strncmp(name, "d.", 2) == 0;
-    tern_status status = allowed_error(k, x, &bound);
-    if (status < 0) return status;
-    for (int64_t i = 0; i < count; i++) {
-        const double error = error_at(x, number_at(x, first, i), wanted[i]);
-        sum += error * error;
-        if (error <= worst) continue;
-        worst = error;
-        at = i;
-    }
-    k->result->tensors++;
-    if (!(sqrt(sum) <= bound)) {
-        snprintf(text, sizeof text, "error %.3g, allowed %.3g; element %lld of %lld is %.9g, the reference has %.9g",
-                 sqrt(sum), bound, (long long)at, (long long)count, number_at(x, first, at), wanted[at]);
-        fail_output(k, gradient, name, text);
-    }
-    if (memcmp(first, second, tern_dtype_bytes(x->dtype, (uint64_t)count)) != 0)
-        fail_output(k, gradient, name, "the second run gave other bits than the first");
-    return TERN_OK;
 }
 
 /* ---------------------------------------------------------------------- run */
@@ -326,8 +247,10 @@ static tern_status run_and_compare(check *k)
         TERN_TRY(run_once(k, k->values[run]));
     }
     TERN_TRY(tern_reference_run(k->reference));
+    if (k->exact) TERN_TRY(tern_reference_run(k->exact));
     for (uint32_t o = 0; o < k->graph->output_count; o++) {
-        TERN_TRY(compare(k, o, k->values[0] + at, k->values[1] + at));
+        const tern_check_pair pair = {k->c, k->graph, o, k->reference, k->exact};
+        TERN_TRY(tern_check_compare(&pair, k->values[0] + at, k->values[1] + at, k->result));
         at += output_bytes(k->graph->outputs[o].tensor);
     }
 fail:
@@ -353,6 +276,7 @@ tern_status tern_check_run(tern_device *device, const tern_check_case *c, uint64
 fail:
     tern_session_destroy(k.session);
     tern_reference_destroy(k.reference);
+    tern_reference_destroy(k.exact);
     tern_graph_destroy(k.saved);
     tern_graph_destroy(k.graph);
     free(k.values[0]);

@@ -105,7 +105,7 @@ static void attention_row(const tern_reference_call *call, const heads *s, int64
 /* Outputs of q's dtype are rounded to it when they are complete. */
 static void round_all(const tern_reference_call *call, double *values, int64_t count)
 {
-    for (int64_t i = 0; values && !call->magnitude && i < count; i++)
+    for (int64_t i = 0; values && !call->magnitude && !call->exact && i < count; i++)
         values[i] = tern_reference_round(values[i], call->node->dtype);
 }
 

@@ -46,9 +46,10 @@ static double to_integer(double value, int32_t dtype)
     return value < low ? low : value > high ? high : value;
 }
 
-static double cast(double a, int32_t from, int32_t to)
+static double cast(const tern_reference_call *call, double a)
 {
-    if (to == TERN_F32) return a;
+    const int32_t from = call->node->in[0]->dtype, to = call->node->dtype;
+    if (to == TERN_F32 || (call->exact && tern_dtype_is_16bit_float(to))) return a;
     if (tern_dtype_is_16bit_float(to)) return tern_reference_round(a, to);
     if (to == TERN_U8 || to == TERN_U16) /* from u32: the low bits */
         return (double)((uint32_t)(int64_t)a & (to == TERN_U8 ? 0xffu : 0xffffu));
@@ -56,8 +57,9 @@ static double cast(double a, int32_t from, int32_t to)
                                                 : to_integer(a, to);
 }
 
-static double unary(const tern_tensor *y, double a)
+static double unary(const tern_reference_call *call, double a)
 {
+    const tern_tensor *y = call->node;
     switch (y->op) {
     case TERN_OP_NEG: return -a;
     case TERN_OP_ABS: return fabs(a);
@@ -71,7 +73,7 @@ static double unary(const tern_tensor *y, double a)
     case TERN_OP_SIN: return sin(a);
     case TERN_OP_COS: return cos(a);
     case TERN_OP_FLOOR: return floor(a);
-    case TERN_OP_CAST: return cast(a, y->in[0]->dtype, y->dtype);
+    case TERN_OP_CAST: return cast(call, a);
     case TERN_OP_BITCAST: return tern_reference_from_bits(tern_reference_to_bits(a, y->in[0]->dtype), y->dtype);
     default: return a; /* DETACH */
     }
@@ -144,7 +146,7 @@ void tern_reference_map(const tern_reference_call *call)
     for (int64_t i = 0; i < count; i++) {
         const double *const *in = call->in;
         if (y->in_count == 1)
-            call->out[i] = unary(y, in[0][i]);
+            call->out[i] = unary(call, in[0][i]);
         else if (y->in_count == 2)
             call->out[i] = binary(y, in[0][i], in[1][i]);
         else

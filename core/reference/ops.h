@@ -13,6 +13,7 @@ typedef struct tern_reference_call {
     double *out;
     double *second; /* a contraction's second output, or NULL */
     bool magnitude; /* of sums: add |terms| instead of terms, for error bounds */
+    bool exact;     /* nothing is rounded to 16 bit */
 } tern_reference_call;
 
 typedef void (*tern_reference_op)(const tern_reference_call *call);

@@ -15,6 +15,7 @@
 struct tern_reference {
     const tern_graph *graph;
     uint32_t node_count; /* of the graph when this was made */
+    bool exact;          /* nothing is rounded to 16 bit */
     double **data;       /* per node */
     double **second;     /* per node: a contraction's second output, where a SECOND node reads it */
 };
@@ -84,6 +85,13 @@ fail:
     return status;
 }
 
+tern_status tern_reference_create_exact(const tern_graph *graph, tern_reference **out_reference)
+{
+    tern_status status = tern_reference_create(graph, out_reference);
+    if (status >= 0) (*out_reference)->exact = true;
+    return status;
+}
+
 double *tern_reference_data(tern_reference *reference, const tern_tensor *x)
 {
     return x && x->graph == reference->graph && x->id < reference->node_count ? reference->data[x->id] : NULL;
@@ -91,7 +99,8 @@ double *tern_reference_data(tern_reference *reference, const tern_tensor *x)
 
 static tern_reference_call call_of(const tern_reference *reference, const tern_tensor *x)
 {
-    tern_reference_call call = {.node = x, .out = reference->data[x->id], .second = reference->second[x->id]};
+    tern_reference_call call = {
+        .node = x, .out = reference->data[x->id], .second = reference->second[x->id], .exact = reference->exact};
     for (int32_t i = 0; i < x->in_count; i++) call.in[i] = reference->data[x->in[i]->id];
     return call;
 }

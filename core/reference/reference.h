@@ -13,6 +13,8 @@ typedef struct tern_reference tern_reference;
 
 /* The graph must outlive it. Leaves start at zero (PARAMETERs too). */
 TERN_MUST_USE tern_status tern_reference_create(const tern_graph *graph, tern_reference **out_reference);
+/* The same, in which f16 and bf16 nodes hold unrounded numbers: what those dtypes cost is the difference of the two. */
+TERN_MUST_USE tern_status tern_reference_create_exact(const tern_graph *graph, tern_reference **out_reference);
 void tern_reference_destroy(tern_reference *reference);
 /* Values of any tensor, tern_count(x) doubles, integers as their value. Valid for leaves before a run, for all after.
  * The second output of a contraction is its SECOND node's. */
