@@ -388,9 +388,29 @@ enum {                       /* flags of tern_trainer_load */
  * Everything is checked before anything is written. TERN_ERROR_NOT_FOUND naming a parameter that the file lacks;
  * TERN_ERROR_INVALID naming one of another shape; TERN_ERROR_IO, TERN_ERROR_FORMAT naming the file. */
 TERN_API TERN_MUST_USE tern_status tern_trainer_load(tern_trainer *trainer, const char *path, uint32_t flags);
-/* Ends a window that has begun, waits, and writes the folder (made if absent): model.safetensors, the parameters by
- * name in f32. A reader sees the old file or the new, never half of it. */
+/* Ends a window that has begun, waits, and writes into the folder (made if absent): model.safetensors, the parameters
+ * by name in f32, and checkpoints/<number>-step-<n>/, all that training needs to go on; of these the last two stay.
+ * Whoever reads, or a crash, sees a whole checkpoint, old or new; when it fails, nothing saved before is lost and the
+ * trainer goes on. One process at a time works on a folder. */
 TERN_API TERN_MUST_USE tern_status tern_trainer_save(tern_trainer *trainer, const char *folder);
+/* Goes on from the newest whole checkpoint of a folder: weights, moments, states, counters, loss scale and seed. On the
+ * same device, driver and version of tern with the same options, what follows has the bits of a training that never
+ * stopped; on another device it is within tolerance, and the log says why. Learning rate, schedule and the other
+ * numbers are those of this trainer. A window that has begun is dropped, reports begin anew. out_report  may be NULL;
+ * its `step` and `examples` are where the data go on Errors: TERN_ERROR_NOT_FOUND without a checkpoint,
+ * TERN_ERROR_INVALID naming what differs (batch, optimizer, a parameter's shape) with both values, TERN_ERROR_FORMAT
+ * naming a damaged file. */
+TERN_API TERN_MUST_USE tern_status tern_trainer_resume(tern_trainer *trainer, const char *folder,
+                                                       tern_report *out_report);
+
+/* Which tensor of a batch is the first that is not finite, as a phrase like `"fc1" (64, 500), forward`; "" when all
+ * are. For a trainer whose reports say `skipped` again and again: runs the batch once more in a program of its own,
+ * with the present weights and loss scale; nothing of the training changes. Feeds and examples as in tern_trainer_step.
+ *   out_phrase  bytes > 0, zero-terminated, cut when longer
+ * TERN_ERROR_DEVICE_MEMORY when that program does not fit beside the training. Slow. */
+TERN_API TERN_MUST_USE tern_status tern_trainer_diagnose(tern_trainer *trainer, const tern_feed *feeds,
+                                                         size_t feed_count, int64_t examples, char *out_phrase,
+                                                         size_t bytes);
 
 /* Where the next micro-batch's bytes of an input go: pinned host memory that the device reads from. Fill it, then call
  * tern_trainer_step with a feed whose data is NULL. Valid until that step; may wait for the micro-batch before the

@@ -541,6 +541,13 @@ static void test_read_and_write(void **state)
     stop(&f);
 }
 
+static void clean(const char *folder)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
 static void test_save_and_load(void **state)
 {
     (void)state;
@@ -595,9 +602,121 @@ static void test_save_and_load(void **state)
     TEST_OK(step(&g, BATCH, NULL)); /* files that fail leave the trainer well */
     stop(&f);
     stop(&g);
-    char command[128];
-    snprintf(command, sizeof command, "rm -r %s", folder);
+    clean(folder);
+}
+
+/* From any window on, also in a new trainer of another seed, training goes on to the same bits, dropout included. */
+static void test_resume(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/tern-library-XXXXXX", path[96];
+    float fc1[2][FC1], other[FC1];
+    tern_train_options o;
+    tern_report r = {.struct_bytes = sizeof r};
+    fixture f;
+    assert_non_null(mkdtemp(folder));
+    tern_train_options_init(&o, sizeof o);
+    o.accumulate = 2;
+    o.schedule = "cosine";
+    o.steps = 20;
+    o.lr = 1e-2;
+    for (int round = 0; round < 2; round++) {
+        int64_t given = 0;
+        start(&f, BATCH, 0.3, &o);
+        for (uint32_t i = 0; i < 40; i++) {
+            fill(i, f.x, f.y, BATCH);
+            TEST_OK(step(&f, BATCH - i % 3, &r));
+            given += BATCH - i % 3;
+            if (round == 0 || (i != 9 && i != 25 && i != 39)) continue;
+            TEST_OK(tern_trainer_save(f.trainer, folder));
+            stop(&f);
+            o.seed = i; /* the checkpoint's counts */
+            start(&f, BATCH, 0.3, &o);
+            TEST_OK(tern_trainer_resume(f.trainer, folder, &r));
+            assert_true(r.step == (i + 1) / 2 && r.reported == 0 && r.examples == given);
+        }
+        TEST_OK(tern_trainer_finish(f.trainer, &r));
+        assert_int_equal(r.step, 20);
+        read_fc1(&f, fc1[round]);
+        if (round == 0) stop(&f);
+    }
+    assert_memory_equal(fc1[0], fc1[1], sizeof fc1[0]);
+    /* a short window is ended by a save; a window that has begun is dropped by a resume */
+    TEST_OK(step(&f, BATCH, &r));
+    TEST_OK(tern_trainer_save(f.trainer, folder));
+    read_fc1(&f, fc1[0]);
+    TEST_OK(step(&f, BATCH, &r));
+    assert_int_equal(r.step, 21);
+    TEST_OK(tern_trainer_resume(f.trainer, folder, &r));
+    assert_int_equal(r.step, 21);
+    read_fc1(&f, other);
+    assert_memory_equal(fc1[0], other, sizeof other);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder); /* its weights are the newest */
+    TEST_OK(tern_trainer_load(f.trainer, path, 0));
+    read_fc1(&f, other);
+    assert_memory_equal(fc1[0], other, sizeof other);
+    stop(&f);
+    clean(folder);
+}
+
+static void test_resume_refused(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/tern-library-XXXXXX", command[128];
+    float before[FC1], after[FC1];
+    tern_train_options o;
+    fixture f;
+    assert_non_null(mkdtemp(folder));
+    start(&f, BATCH, 0, NULL);
+    TEST_ERROR(tern_trainer_resume(f.trainer, folder, NULL), TERN_ERROR_NOT_FOUND, folder);
+    TEST_ERROR(tern_trainer_resume(f.trainer, "", NULL), TERN_ERROR_INVALID, "name is empty");
+    TEST_OK(step(&f, BATCH, NULL));
+    TEST_OK(tern_trainer_save(f.trainer, folder));
+    stop(&f);
+    tern_train_options_init(&o, sizeof o);
+    TEST_OK(tern_train_options_optimizer(&o, "lion"));
+    start(&f, BATCH, 0, &o);
+    read_fc1(&f, before);
+    TEST_ERROR(tern_trainer_resume(f.trainer, folder, NULL), TERN_ERROR_INVALID, "lion");
+    stop(&f);
+    start(&f, BATCH - 1, 0, NULL);
+    TEST_ERROR(tern_trainer_resume(f.trainer, folder, NULL), TERN_ERROR_INVALID, "batch");
+    stop(&f);
+    start(&f, BATCH, 0, NULL);
+    snprintf(command, sizeof command, "for f in %s/checkpoints/*/state.safetensors; do echo x >>$f; done", folder);
     assert_int_equal(system(command), 0);
+    TEST_ERROR(tern_trainer_resume(f.trainer, folder, NULL), TERN_ERROR_FORMAT, "state.safetensors");
+    read_fc1(&f, after); /* none of it has changed the trainer or ended it */
+    assert_memory_equal(before, after, sizeof after);
+    TEST_OK(step(&f, BATCH, NULL));
+    stop(&f);
+    clean(folder);
+}
+
+static void test_diagnose(void **state)
+{
+    (void)state;
+    fixture f;
+    char phrase[160];
+    float before[FC1], after[FC1], bias[16];
+    tern_report r = {.struct_bytes = sizeof r};
+    start(&f, BATCH, 0.2, NULL);
+    const tern_feed feeds[] = {{"x", f.x, sizeof f.x}, {"y", f.y, sizeof f.y}};
+    TEST_OK(tern_trainer_diagnose(f.trainer, feeds, 2, 5, phrase, sizeof phrase));
+    assert_string_equal(phrase, "");
+    for (int i = 0; i < 16; i++) bias[i] = 1e38f;
+    TEST_OK(tern_trainer_write(f.trainer, "fc1.bias", TERN_F32, bias, sizeof bias));
+    read_fc1(&f, before);
+    for (int i = 0; i < 3; i++) TEST_OK(step(&f, BATCH, NULL));
+    TEST_OK(tern_trainer_finish(f.trainer, &r));
+    assert_true(r.skipped == 1 && r.skips == 3 && r.skips_in_row == 3);
+    TEST_OK(tern_trainer_diagnose(f.trainer, feeds, 2, BATCH, phrase, sizeof phrase));
+    if (!strstr(phrase, "forward") && !strstr(phrase, "backward")) fail_msg("\"%s\" names no tensor", phrase);
+    TEST_ERROR(tern_trainer_diagnose(f.trainer, feeds, 1, BATCH, phrase, sizeof phrase), TERN_ERROR_INVALID,
+               "is not fed");
+    read_fc1(&f, after);
+    assert_memory_equal(before, after, sizeof before);
+    stop(&f);
 }
 
 /* ------------------------------------------------------------------- misuse */
@@ -859,6 +978,9 @@ int main(void)
         cmocka_unit_test(test_numbers_arrive),
         cmocka_unit_test(test_read_and_write),
         cmocka_unit_test(test_save_and_load),
+        cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_resume_refused),
+        cmocka_unit_test(test_diagnose),
         cmocka_unit_test(test_refused_steps),
         cmocka_unit_test(test_refused_options),
         cmocka_unit_test(test_refused_graphs),

@@ -103,6 +103,11 @@ tern_status tern_trainer_create(tern_device *device, tern_graph *graph, const te
     TERN_TRY(tern_trainer_options_take(t, &o, &setup, &groups));
     setup.model = (tern_model){build_model, t};
     setup.evaluate = true;
+    t->facts = tern_trainer_facts(t, &setup);
+    if (!t->facts) {
+        status = tern_error_memory("a training's facts", 1024);
+        goto fail;
+    }
     TERN_TRY(tern_setup_create(device, &setup, &t->setup));
     TERN_TRY(check_memory(t));
     find_sorts(t);
@@ -123,6 +128,7 @@ void tern_trainer_destroy(tern_trainer *t)
     tern_setup_destroy(t->setup);
     tern_trainer_inputs_destroy(t);
     tern_graph_destroy(t->graph);
+    cJSON_Delete(t->facts);
     free(t);
 }
 
@@ -133,7 +139,7 @@ static void take_report(tern_trainer *t, const tern_step_report *report)
     if (report->valid) t->last = *report;
 }
 
-static void write_report(const tern_trainer *t, bool updated, bool ended, tern_report *out)
+void tern_trainer_report(const tern_trainer *t, bool updated, bool ended, tern_report *out)
 {
     if (!out) return;
     const tern_step_report *last = &t->last;
@@ -161,7 +167,7 @@ static void write_report(const tern_trainer *t, bool updated, bool ended, tern_r
     memcpy(out, &r, bytes);
 }
 
-static tern_status check_report(const tern_report *out)
+tern_status tern_trainer_report_check(const tern_report *out)
 {
     if (!out || out->struct_bytes >= offsetof(tern_report, reported)) return TERN_OK;
     return tern_error(TERN_ERROR_INVALID,
@@ -201,7 +207,7 @@ tern_status tern_trainer_step(tern_trainer *t, const tern_feed *feeds, size_t fe
     bool ended = false, updated = false;
     const bool fetch = !feeds && feed_count == 0 && examples == 0;
     TERN_TRY(tern_trainer_ready(t));
-    TERN_TRY(check_report(out_report));
+    TERN_TRY(tern_trainer_report_check(out_report));
     if (fetch && !t->feeder)
         return tern_error(TERN_ERROR_INVALID,
                           "no examples were given and there is no feed callback; feed the inputs or "
@@ -218,7 +224,7 @@ tern_status tern_trainer_step(tern_trainer *t, const tern_feed *feeds, size_t fe
         updated = t->window_micros == t->accumulate;
         if (updated) TERN_TRY(tern_trainer_close_window(t));
     }
-    write_report(t, updated, ended, out_report);
+    tern_trainer_report(t, updated, ended, out_report);
 fail:
     return status;
 }
@@ -228,12 +234,12 @@ tern_status tern_trainer_finish(tern_trainer *t, tern_report *out_report)
     tern_status status;
     tern_step_report report;
     TERN_TRY(tern_trainer_ready(t));
-    TERN_TRY(check_report(out_report));
+    TERN_TRY(tern_trainer_report_check(out_report));
     const bool updated = t->window_micros > 0;
     TERN_TRY(tern_trainer_close_window(t));
     TERN_TRY(tern_trainer_keep(t, tern_stepper_finish(t->stepper, &report)));
     take_report(t, &report);
-    write_report(t, updated, false, out_report);
+    tern_trainer_report(t, updated, false, out_report);
 fail:
     return status;
 }

@@ -195,6 +195,36 @@ fail:
     return status;
 }
 
+static tern_status add_slot(tern_trainer *t, const char *name, tern_feed *feeds, uint32_t *count)
+{
+    void *data;
+    uint64_t bytes;
+    tern_status status = stage(t, TERN_PROGRAM_MICRO, name, &data, &bytes);
+    if (status >= 0 && data) feeds[(*count)++] = (tern_feed){name, data, (size_t)bytes};
+    return status;
+}
+
+tern_status tern_trainer_filled(tern_trainer *t, tern_feed **out_feeds, uint32_t *out_count)
+{
+    tern_status status = TERN_OK;
+    const tern_graph *micro = t->setup->programs[TERN_PROGRAM_MICRO].graph;
+    uint32_t most = 1;
+    *out_count = 0;
+    for (uint32_t i = 0; i < micro->node_count; i++) most += micro->nodes[i]->op == TERN_OP_INPUT;
+    tern_feed *feeds = calloc(most, sizeof *feeds);
+    if (!feeds) return tern_error_memory("the list of inputs", most * sizeof *feeds);
+    for (uint32_t i = 0; i < micro->node_count; i++) {
+        const tern_tensor *x = micro->nodes[i];
+        if (x->op != TERN_OP_INPUT || strcmp(x->label, TERN_CONTROL_NAME) == 0) continue;
+        TERN_TRY(add_slot(t, x->label, feeds, out_count));
+    }
+    *out_feeds = feeds;
+    return TERN_OK;
+fail:
+    free(feeds);
+    return status;
+}
+
 tern_status tern_trainer_stage(tern_trainer *t, const char *name, void **out_data, size_t *out_bytes)
 {
     tern_status status;

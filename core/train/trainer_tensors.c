@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trainer_tensors.c - a trainer's tensors by name, to and from the host and files.
+/* trainer_tensors.c - a trainer's tensors by name, to and from the host, and from files.
  *
  *     parameter ──┐                                  ┌── its own dtype
  *     state ──────┼── found by name ── read, write ──┤
@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "core/base/dtype.h"
-#include "core/base/file.h"
 #include "core/formats/safetensors.h"
 #include "core/graph/build.h"
 #include "core/passes/state_shadow.h"
@@ -201,65 +200,38 @@ fail:
     return status;
 }
 
-tern_status tern_trainer_load(tern_trainer *t, const char *path, uint32_t flags)
+tern_status tern_trainer_match(const tern_trainer *t, const char *path, uint32_t flags, tern_safetensors **out_file)
 {
     tern_status status;
     tern_safetensors *file = NULL;
     const tern_safetensor *tensor = NULL;
-    TERN_TRY(tern_trainer_ready(t));
-    if (!path) return tern_error(TERN_ERROR_INVALID, "the path is NULL; name a .safetensors file");
-    if (flags & ~(uint32_t)TERN_LOAD_PARTIAL)
-        return tern_error(TERN_ERROR_INVALID, "load flags are 0x%x; only TERN_LOAD_PARTIAL (1) is known", flags);
-    TERN_TRY(tern_safetensors_open(path, &file));
     const tern_store_layout *layout = t->setup->layout;
+    *out_file = NULL;
+    TERN_TRY(tern_safetensors_open(path, &file));
     for (uint32_t i = 0; i < layout->parameter_count; i++)
         TERN_TRY(match(file, &layout->parameters[i], flags, &tensor));
-    for (uint32_t i = 0; i < layout->parameter_count; i++) {
-        TERN_TRY(match(file, &layout->parameters[i], flags, &tensor));
-        if (tensor) TERN_TRY(load_one(t, file, tensor));
-    }
+    *out_file = file;
+    return TERN_OK;
 fail:
     tern_safetensors_close(file);
     return status;
 }
 
-static tern_status read_parameter(void *context, uint32_t index, void *out, uint64_t bytes)
-{
-    tern_trainer *t = context;
-    return tern_trainer_keep(
-        t, tern_store_read(tern_stepper_store(t->stepper), t->setup->layout->parameters[index].name, out, bytes));
-}
-
-static tern_status save_weights(tern_trainer *t, const char *path)
-{
-    const tern_store_layout *layout = t->setup->layout;
-    tern_safetensors_entry *entries = calloc((size_t)layout->parameter_count + 1, sizeof *entries);
-    if (!entries) return tern_error_memory("the list of tensors", layout->parameter_count * sizeof *entries);
-    for (uint32_t i = 0; i < layout->parameter_count; i++) {
-        entries[i].name = layout->parameters[i].name;
-        entries[i].dtype = TERN_F32;
-        entries[i].rank = layout->parameters[i].rank;
-        memcpy(entries[i].shape, layout->parameters[i].shape, sizeof entries[i].shape);
-    }
-    tern_status status = tern_safetensors_write(path, entries, layout->parameter_count, read_parameter, t);
-    free(entries);
-    return status;
-}
-
-tern_status tern_trainer_save(tern_trainer *t, const char *folder)
+tern_status tern_trainer_load(tern_trainer *t, const char *path, uint32_t flags)
 {
     tern_status status;
-    char *path = NULL;
+    tern_safetensors *file = NULL;
     TERN_TRY(tern_trainer_ready(t));
-    if (!folder || !folder[0]) return tern_error(TERN_ERROR_INVALID, "the folder's name is empty; name a folder");
-    TERN_TRY(tern_trainer_finish(t, NULL));
-    TERN_TRY(tern_directory_create(folder));
-    const size_t bytes = strlen(folder) + sizeof "/model.safetensors";
-    path = malloc(bytes);
-    if (!path) return tern_error_memory("a path", bytes);
-    snprintf(path, bytes, "%s/model.safetensors", folder);
-    TERN_TRY(save_weights(t, path));
+    if (!path) return tern_error(TERN_ERROR_INVALID, "the path is NULL; name a .safetensors file");
+    if (flags & ~(uint32_t)TERN_LOAD_PARTIAL)
+        return tern_error(TERN_ERROR_INVALID, "load flags are 0x%x; only TERN_LOAD_PARTIAL (1) is known", flags);
+    TERN_TRY(tern_trainer_match(t, path, flags, &file));
+    const tern_store_layout *layout = t->setup->layout;
+    for (uint32_t i = 0; i < layout->parameter_count; i++) {
+        const tern_safetensor *tensor = tern_safetensors_find(file, layout->parameters[i].name);
+        if (tensor) TERN_TRY(load_one(t, file, tensor));
+    }
 fail:
-    free(path);
+    tern_safetensors_close(file);
     return status;
 }
