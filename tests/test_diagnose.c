@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_diagnose.c - the first tensor that is not finite: named, in the right pass, with the masks of its window, and
  * without a trace in the training. */
+#include "backends/null/null.h"
 #include "core/train/diagnose.h"
 #include "tests/test.h"
 #include "tests/toy_model.h"
@@ -179,6 +180,39 @@ static void test_refusals(void **state)
     tern_device_close(device);
 }
 
+/* Every call of the driver fails once: the right status comes back, nothing is left, and a diagnosis works afterwards.
+ */
+static void test_every_failure(void **state)
+{
+    (void)state;
+    const double none = 0;
+    const float x[N] = {0};
+    const tern_feed feeds[2] = {{"x", x, N * 4}, {"mask", x, N * 4}};
+    toy_run run;
+    tern_device *device = NULL;
+    tern_diagnosis d;
+    tern_null_counts before, after;
+    TEST_OK(tern_device_open("null", &device));
+    const tern_null_hooks *hooks = tern_null_hooks_of(device->backend);
+    start_small(&run, device, &none);
+    hooks->counts(&before);
+    bool done = false;
+    for (uint64_t call = 1; !done; call++) {
+        hooks->fail_call(call, TERN_ERROR_DRIVER);
+        const tern_status status = tern_stepper_diagnose(run.stepper, feeds, 2, 0, 0, &d);
+        hooks->fail_call(0, TERN_OK);
+        done = status == TERN_OK;
+        if (!done) assert_int_equal(status, TERN_ERROR_DRIVER);
+        assert_false(d.found);
+        hooks->counts(&after);
+        assert_true(after.buffers == before.buffers && after.kernels == before.kernels);
+        assert_true(after.programs == before.programs && after.misuses == before.misuses);
+        assert_true(call < 2000);
+    }
+    toy_stop(&run);
+    tern_device_close(device);
+}
+
 #define ON(test, backend)                                                                                              \
     {                                                                                                                  \
 #test " on " backend, test, NULL, NULL, (void *)(uintptr_t)backend                                             \
@@ -187,8 +221,9 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),       cmocka_unit_test(test_same_masks),  ON(test_touches_nothing, "cpu"),
-        ON(test_touches_nothing, "opencl"), ON(test_touches_nothing, "vulkan"), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_names),         cmocka_unit_test(test_same_masks),  ON(test_touches_nothing, "cpu"),
+        ON(test_touches_nothing, "opencl"),   ON(test_touches_nothing, "vulkan"), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_every_failure),
     };
     return cmocka_run_group_tests_name("diagnose", tests, NULL, NULL);
 }

@@ -25,7 +25,7 @@ TERN_MUST_USE tern_status tern_pass_accumulate(tern_graph *graph);
 
 /* The same, measured instead of accumulated: no state is written. Outputs, each (1) f32: n = sum w; loss = sum w loss;
  * square = the sum over all trainable parameters of (gradient / S)^2. scaled false: S is 1, and the scale's state is
- * not read. For calibration (train/calibrate.h). */
+ * not read. For calibration (train/step.h). */
 #define TERN_PROBE_N      "probe.n"
 #define TERN_PROBE_LOSS   "probe.loss"
 #define TERN_PROBE_SQUARE "probe.square"

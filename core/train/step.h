@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* step.h - the training step as one state machine over three recorded programs.
+/* step.h - the training step as one state machine over recorded programs.
  *
  *     micro(feeds) x K ── update(lr) ──> report, one step late
  *     eval(feeds)  ...                   reads the weights, touches no training state
+ *     calibrate(feeds)                   likewise: a micro-batch in the run's precision and in f32
  *
  * The host fills one input slot while the device works on the other. Before submission s the host waits for submission
  * s - 2, which is its only wait: at most two are in flight, and no value of the current step is waited for. What it is
