@@ -271,6 +271,7 @@ tern_status tern_device_open_paper(const char *profile, tern_device **out_device
     TERN_TRY(tern_limits_load(profile, &limits));
     TERN_TRY(open_named("null", NULL, NULL, &device));
     tern_limits_apply(&limits, &device->info);
+    device->info.kind = limits.software ? TERN_DEVICE_SOFTWARE_GPU : TERN_DEVICE_DISCRETE_GPU;
     snprintf(device->info.name, sizeof device->info.name, "%s", limits.name);
     snprintf(device->title, sizeof device->title, "on paper: %s", limits.name);
     *out_device = device;

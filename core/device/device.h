@@ -50,6 +50,7 @@ typedef struct tern_limits {
     uint64_t memory_bytes, max_allocation_bytes, max_buffer_bytes, max_binding_bytes;
     uint32_t max_groups_x, max_group_size, shared_bytes;
     uint32_t lacks;            /* TERN_FEATURE_ bits that the card has not, whatever the device has */
+    bool software;             /* no card but CPU threads */
     double submit_seconds;     /* no submission is predicted to run longer; default 0.5 */
     double flops, bytes_per_s; /* f32 rate and bandwidth, for predicted times; 0: unknown */
 } tern_limits;

@@ -31,6 +31,7 @@ static const tern_limits profiles[] = {
         /* Mesa 22.3 llvmpipe as its driver reports it: maxStorageBufferRange 128 MiB, maxMemoryAllocationSize 2 GiB,
          * 65,535 groups, 1,024 invocations, 32 KiB. Rates: register-tiled f32 GEMM and copy, measured on two cores. */
         .name = "lavapipe",
+        .software = true,
         .max_allocation_bytes = 2 * GIB,
         .max_buffer_bytes = 2 * GIB,
         .max_binding_bytes = 128 * MIB,
