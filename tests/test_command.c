@@ -325,9 +325,38 @@ static void test_plan(void **state)
     assert_int_equal(command_run("plan --backend cpu --layers 1")->code, 0);
 }
 
+/* What runs in what: contractions and stored tensors by dtype, and half of the arena. */
+static double plan_number(const char *precision, const char *section, const char *key)
+{
+    const command_result *r =
+        command_runf("plan --model gpt2 --batch 4 --context 1024 --limits rtx-4090 --json --precision %s", precision);
+    assert_int_equal(r->code, 0);
+    const char *at = strstr(r->out, section);
+    assert_non_null(at);
+    at = strstr(at, key);
+    assert_non_null(at);
+    return strtod(at + strlen(key), NULL);
+}
+
+static void test_plan_precision(void **state)
+{
+    (void)state;
+    static const char contractions[] = "\"contractions\":", arena[] = "\"arena\":";
+    assert_true(plan_number("f32", "\"f32\":", contractions) > 100);
+    assert_true(plan_number("f32", "\"bf16\":", contractions) == 0);
+    assert_true(plan_number("bf16", "\"f32\":", contractions) <= 2); /* the embedding's gradient is a sum of f32 rows */
+    assert_true(plan_number("bf16", "\"bf16\":", contractions) > 100);
+    assert_true(plan_number("bf16", "\"bytes\":\t{", arena) < 0.55 * plan_number("f32", "\"bytes\":\t{", arena));
+    const command_result *r = command_run("plan --model gpt2 --limits rtx-4090");
+    assert_non_null(strstr(r->out, "floats    f16, chosen for rtx-4090, which computes with f16\n"));
+    r = command_run("plan --backend cpu");
+    assert_non_null(strstr(r->out, "floats    f32, chosen for "));
+    command_refuses("plan --precision bf17", 2, "--precision: \"bf17\" is no precision; use auto, f32, bf16 or f16");
+}
+
 static int plan_xl(unsigned long batch)
 {
-    return command_runf("plan --model gpt2-xl --batch %lu --context 512 --limits a100", batch)->code;
+    return command_runf("plan --model gpt2-xl --batch %lu --context 512 --precision f32 --limits a100", batch)->code;
 }
 
 static void test_plan_refuses(void **state)
@@ -339,7 +368,7 @@ static void test_plan_refuses(void **state)
     r = command_run("plan --layers 96 --width 10752 --context 1024 --limits rtx-4090");
     assert_non_null(strstr(r->out, "\ndoes not fit: memory binds, "));
     command_refuses("plan --vocab 1073741824", 2, "the model is too large: wte.weight, 1073741824 by ");
-    r = command_run("plan --model gpt2-xl --batch 12 --context 512 --limits a100 --json");
+    r = command_run("plan --model gpt2-xl --batch 12 --context 512 --precision f32 --limits a100 --json");
     assert_int_equal(r->code, 1);
     assert_non_null(strstr(r->out, "\"fits\":\tfalse"));
     const char *nearest = strstr(strstr(r->out, "\"nearest\""), "\"batch\":");
@@ -349,7 +378,7 @@ static void test_plan_refuses(void **state)
     assert_int_equal(plan_xl(batch), 0);
     assert_int_equal(plan_xl(batch + 1), 1);
     /* Above a limit for one tensor, and above what kernels can index. */
-    command_refuses("plan --model gpt2 --batch 30 --context 1024 --limits rtx-4090", 1,
+    command_refuses("plan --model gpt2 --batch 30 --context 1024 --precision f32 --limits rtx-4090", 1,
                     "the nearest that fits is --batch ");
     command_refuses("plan --model gpt2 --batch 64 --context 1024 --limits rtx-4090", 2, "; the largest batch is 41");
     command_refuses("plan --limits rtx-9999", 1, "there is no limits profile 'rtx-9999'");
@@ -453,9 +482,9 @@ int main(void)
         cmocka_unit_test(test_run_and_sample), cmocka_unit_test(test_spoilt_weights),
         cmocka_unit_test(test_interruption),   cmocka_unit_test(test_rates_count_steps_alone),
         cmocka_unit_test(test_divergence),     cmocka_unit_test(test_auto_says_what_it_chose),
-        cmocka_unit_test(test_plan),           cmocka_unit_test(test_plan_refuses),
-        cmocka_unit_test(test_check),          cmocka_unit_test(test_check_cpu),
-        cmocka_unit_test(test_manual),
+        cmocka_unit_test(test_plan),           cmocka_unit_test(test_plan_precision),
+        cmocka_unit_test(test_plan_refuses),   cmocka_unit_test(test_check),
+        cmocka_unit_test(test_check_cpu),      cmocka_unit_test(test_manual),
     };
     return cmocka_run_group_tests_name("command", tests, set_up, tear_down);
 }

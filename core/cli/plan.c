@@ -42,6 +42,12 @@ static int parse(plan_command *c, int argc, char **argv, tern_gpt2_options *out_
 
 /* ---------------------------------------------------------------- measuring */
 
+/* What every shape that is tried has in common. */
+typedef struct plan_settings {
+    tern_plan_options plan;
+    int32_t precision;
+} plan_settings;
+
 static tern_status build_model(void *context, tern_graph *graph, uint32_t batch)
 {
     tern_gpt2_options shape = *(const tern_gpt2_options *)context;
@@ -50,7 +56,7 @@ static tern_status build_model(void *context, tern_graph *graph, uint32_t batch)
 }
 
 /* The trainer's setup with its default optimizer, whose values change no byte. */
-static tern_status create_setup(tern_device *device, const tern_plan_options *plan, tern_gpt2_options *shape,
+static tern_status create_setup(tern_device *device, const plan_settings *settings, tern_gpt2_options *shape,
                                 tern_setup **out_setup)
 {
     tern_text_options train;
@@ -60,12 +66,13 @@ static tern_status create_setup(tern_device *device, const tern_plan_options *pl
                                         .optimizer = train.optimizer,
                                         .update = train.update,
                                         .evaluate = true,
-                                        .plan = *plan};
+                                        .precision = settings->precision,
+                                        .plan = settings->plan};
     return tern_setup_create(device, &options, out_setup);
 }
 
 /* The difference between three blocks and two, since launches at the model's ends belong to no block. */
-static tern_status count_block(tern_device *device, const tern_plan_options *plan, const tern_gpt2_options *shape,
+static tern_status count_block(tern_device *device, const plan_settings *settings, const tern_gpt2_options *shape,
                                uint32_t *out_launches)
 {
     tern_status status = TERN_OK;
@@ -74,7 +81,7 @@ static tern_status count_block(tern_device *device, const tern_plan_options *pla
         tern_setup *setup = NULL;
         tern_gpt2_options small = *shape;
         small.layers = 2 + i;
-        TERN_TRY(create_setup(device, plan, &small, &setup));
+        TERN_TRY(create_setup(device, settings, &small, &setup));
         launches[i] = setup->programs[TERN_PROGRAM_MICRO].lowered->launch_count;
         tern_setup_destroy(setup);
     }
@@ -123,7 +130,7 @@ static void measure(tern_cli_estimate *plan)
 
 typedef struct search {
     tern_device *device;
-    const tern_plan_options *plan;
+    const plan_settings *settings;
     tern_gpt2_options shape;
 } search;
 
@@ -134,7 +141,7 @@ static tern_status try_shape(const search *s, tern_gpt2_options *shape, bool *ou
     tern_setup_memory memory;
     *out_fits = false;
     if (BYTES_PER_PARAMETER * tern_gpt2_parameter_count(shape) > s->device->info.memory_free_bytes) return TERN_OK;
-    const tern_status status = create_setup(s->device, s->plan, shape, &setup);
+    const tern_status status = create_setup(s->device, s->settings, shape, &setup);
     if (status == TERN_ERROR_DEVICE_MEMORY || status == TERN_ERROR_UNSUPPORTED) return TERN_OK;
     if (status < 0) return status;
     tern_setup_measure(setup, &memory);
@@ -177,10 +184,10 @@ static void set_heads(tern_gpt2_options *shape, uint32_t value)
 }
 
 /* A smaller batch costs nothing but noise; then fewer layers; the width last. */
-static tern_status find_nearest(tern_device *device, const tern_plan_options *options, tern_cli_estimate *plan)
+static tern_status find_nearest(tern_device *device, const plan_settings *settings, tern_cli_estimate *plan)
 {
     tern_status status;
-    search s = {device, options, plan->shape};
+    search s = {device, settings, plan->shape};
     uint32_t value = 0;
     TERN_TRY(largest(&s, s.shape.batch, set_batch, &value));
     if (!value) {
@@ -222,35 +229,35 @@ static void refuse(tern_cli_estimate *plan)
 }
 
 /* No plan at all: one tensor is above a limit, which the sentence just set names. */
-static tern_status refuse_tensor(const plan_command *c, tern_device *device, const tern_plan_options *options,
+static tern_status refuse_tensor(const plan_command *c, tern_device *device, const plan_settings *settings,
                                  tern_cli_estimate *plan)
 {
     char reason[512];
     snprintf(reason, sizeof reason, "%s", tern_error_message());
-    const tern_status status = find_nearest(device, options, plan);
+    const tern_status status = find_nearest(device, settings, plan);
     if (status < 0) return status;
     advise(plan, reason);
     if (!c->json) printf("does not fit: %s\n", plan->refusal);
     return TERN_OK;
 }
 
-static tern_status show(const plan_command *c, tern_device *device, const tern_plan_options *options,
+static tern_status show(const plan_command *c, tern_device *device, const plan_settings *settings,
                         tern_cli_estimate *plan)
 {
     tern_status status;
     tern_setup *setup = NULL;
     tern_gpt2_options shape = plan->shape;
-    status = create_setup(device, options, &shape, &setup);
+    status = create_setup(device, settings, &shape, &setup);
     if (status == TERN_ERROR_UNSUPPORTED || status == TERN_ERROR_DEVICE_MEMORY)
-        return refuse_tensor(c, device, options, plan);
+        return refuse_tensor(c, device, settings, plan);
     if (status < 0) return status;
     plan->device = device;
     plan->setup = setup;
     measure(plan);
     TERN_TRY(count_kernels(setup, &plan->kernels));
-    TERN_TRY(count_block(device, options, &plan->shape, &plan->block_launches));
+    TERN_TRY(count_block(device, settings, &plan->shape, &plan->block_launches));
     if (!plan->fits) {
-        TERN_TRY(find_nearest(device, options, plan));
+        TERN_TRY(find_nearest(device, settings, plan));
         refuse(plan);
     }
     if (c->json)
@@ -268,11 +275,13 @@ int tern_cli_plan(int argc, char **argv)
     plan_command command;
     tern_cli_estimate plan = {0};
     tern_device *device = NULL;
-    tern_plan_options options;
+    plan_settings settings;
     int code = parse(&command, argc, argv, &plan.shape);
     if (code != TERN_CLI_GO) return code;
-    TERN_TRY(tern_cli_open_limited(&command.device, command.limits, true, &device, &options));
-    TERN_TRY(show(&command, device, &options, &plan));
+    TERN_TRY(tern_cli_open_limited(&command.device, command.limits, true, &device, &settings.plan));
+    TERN_TRY(tern_cli_precision(&command.model, device, &plan.precision));
+    settings.precision = plan.precision.dtype;
+    TERN_TRY(show(&command, device, &settings, &plan));
     code = TERN_CLI_OK;
     fflush(stdout); /* the table comes before the refusal; main sees whether it could be written */
     if (!plan.fits) TERN_TRY(tern_error(TERN_ERROR_DEVICE_MEMORY, "this does not fit: %s", plan.refusal));

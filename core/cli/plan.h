@@ -10,6 +10,7 @@ typedef struct tern_cli_estimate {
     const tern_device *device;
     const tern_setup *setup;
     tern_gpt2_options shape;
+    tern_precision_choice precision;
     tern_setup_memory memory;
     tern_plan_demand demand; /* the micro program's, with everything else as extra bytes */
     uint32_t block_launches; /* of one transformer block, forward and backward */

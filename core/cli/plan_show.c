@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/dtype.h"
 #include "core/cli/plan.h"
+#include "core/kernel/census.h"
 
 #define ROW_COUNT 9
 
@@ -67,6 +69,21 @@ static void show_memory(const tern_cli_estimate *plan)
     printf(" with %s\n\n", tern_cli_bytes(plan->demand.largest_range_bytes, text));
 }
 
+/* Which dtypes the micro program multiplies and stores. */
+static void show_dtypes(const tern_cli_estimate *plan)
+{
+    tern_census census[TERN_U32 + 1];
+    tern_lowered_census(plan->setup->programs[TERN_PROGRAM_MICRO].lowered, census);
+    printf("floats    %s\n", plan->precision.reason);
+    for (int32_t dtype = TERN_F32; dtype <= TERN_BF16; dtype++) {
+        char text[24];
+        if (!census[dtype].contractions && !census[dtype].tensors) continue;
+        printf("  %-4s  %5u contractions  %5u stored tensors, %s in all\n", tern_dtype(dtype)->name,
+               census[dtype].contractions, census[dtype].tensors, tern_cli_bytes(census[dtype].bytes, text));
+    }
+    printf("\n");
+}
+
 static double predicted_step(const tern_cli_estimate *plan)
 {
     return plan->setup->programs[TERN_PROGRAM_MICRO].plan->predicted_seconds +
@@ -101,6 +118,7 @@ void tern_cli_plan_show(const tern_cli_estimate *plan)
     printf("step      %.0f tokens: %u window%s of %u\n", tokens_per_step(plan), s->batch, s->batch == 1 ? "" : "s",
            s->context);
     printf("device    %s\n\n", tern_device_name(plan->device));
+    show_dtypes(plan);
     show_memory(plan);
     show_programs(plan);
     if (!plan->fits) printf("\ndoes not fit: %s\n", plan->refusal);
@@ -119,6 +137,23 @@ static bool add_shape(cJSON *parent, const char *name, const tern_gpt2_options *
     return add(json, "layers", s->layers) && add(json, "width", s->width) && add(json, "heads", s->heads) &&
            add(json, "context", s->context) && add(json, "batch", s->batch) && add(json, "vocab", s->vocab) &&
            add(json, "parameters", (double)tern_gpt2_parameter_count(s));
+}
+
+static bool add_dtypes(cJSON *parent, const tern_cli_estimate *plan)
+{
+    tern_census census[TERN_U32 + 1];
+    cJSON *precision = cJSON_AddObjectToObject(parent, "precision");
+    if (!precision || !cJSON_AddStringToObject(precision, "dtype", tern_dtype(plan->precision.dtype)->name) ||
+        !cJSON_AddStringToObject(precision, "reason", plan->precision.reason))
+        return false;
+    tern_lowered_census(plan->setup->programs[TERN_PROGRAM_MICRO].lowered, census);
+    for (int32_t dtype = TERN_F32; dtype <= TERN_BF16; dtype++) {
+        cJSON *json = cJSON_AddObjectToObject(precision, tern_dtype(dtype)->name);
+        if (!add(json, "contractions", census[dtype].contractions) || !add(json, "tensors", census[dtype].tensors) ||
+            !add(json, "bytes", (double)census[dtype].bytes))
+            return false;
+    }
+    return true;
 }
 
 static bool add_memory(cJSON *parent, const tern_cli_estimate *plan)
@@ -165,8 +200,8 @@ tern_status tern_cli_plan_json(const tern_cli_estimate *plan)
     cJSON *json = cJSON_CreateObject();
     bool complete = json && add_shape(json, "model", &plan->shape) &&
                     cJSON_AddStringToObject(json, "device", tern_device_name(plan->device)) &&
-                    cJSON_AddBoolToObject(json, "fits", plan->fits) && add_memory(json, plan) &&
-                    add_programs(json, plan);
+                    cJSON_AddBoolToObject(json, "fits", plan->fits) && add_dtypes(json, plan) &&
+                    add_memory(json, plan) && add_programs(json, plan);
     if (complete && !plan->fits) complete = cJSON_AddStringToObject(json, "reason", plan->refusal) != NULL;
     if (complete && plan->has_nearest) complete = add_shape(json, "nearest", &plan->nearest);
     text = complete ? cJSON_Print(json) : NULL;

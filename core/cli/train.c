@@ -49,6 +49,7 @@ typedef struct train_run {
     bool lost;   /* a loss was not finite though its step was taken: the weights are spoilt */
     bool spoilt; /* the latest step that was taken was bad */
     int lock;    /* of the folder, or -1 */
+    tern_precision_choice precision;
 } train_run;
 
 /* -------------------------------------------------------------------- start */
@@ -68,6 +69,8 @@ static tern_status create_trainer(const tern_train_flags *c, train_run *run)
     if (run->origin.checkpoint) options.resume = &run->origin.resume;
     if (!run->origin.in_place) TERN_TRY(look_at_folder(c->out));
     TERN_TRY(tern_cli_open_limited(&c->device, c->limits, false, &run->device, &options.plan));
+    TERN_TRY(tern_cli_precision(&c->model, run->device, &run->precision));
+    options.precision = run->precision.dtype;
     TERN_TRY(tern_text_trainer_create(run->device, &options, &run->trainer));
 fail:
     return status;
@@ -101,12 +104,13 @@ static void say_what(const tern_train_flags *c, const train_run *run, const tern
             "model   %s parameters: %u layer%s, width %u, %u head%s, vocabulary %u\n"
             "data    %s to train on, %s held out, from %u file%s (%u binary file%s skipped)\n"
             "step    %llu tokens: %s%u window%s of %u\n"
-            "device  %s, built in %.1f s\n",
+            "device  %s, built in %.1f s\n"
+            "floats  %s\n",
             tern_cli_count(info->parameters, parameters), s->layers, plural(s->layers), s->width, s->heads,
             plural(s->heads), s->vocab, tern_cli_bytes(info->train_bytes, text),
             tern_cli_bytes(info->val_bytes, held_out), info->file_count, plural(info->file_count), info->skipped_count,
             plural(info->skipped_count), (unsigned long long)info->tokens_per_step, micros, s->batch, plural(s->batch),
-            s->context, tern_device_name(run->device), seconds);
+            s->context, tern_device_name(run->device), seconds, run->precision.reason);
 }
 
 static tern_status start(const tern_train_flags *c, train_run *run)

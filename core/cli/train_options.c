@@ -34,9 +34,12 @@ void tern_cli_model_options(tern_cli_model *model, tern_cli_option *out_options)
          "windows of text per micro-batch, which is the step unless --accumulate"},
         {"vocab", TERN_CLI_INTEGER, &model->vocab, "N", 1, 1073741824, "tokens; bytes of text need 256"},
         {"dropout", TERN_CLI_REAL, &model->dropout, "P", 0, 0.99, "probability of dropping an activation"},
+        {"precision", TERN_CLI_TEXT, &model->precision, "P", 0, 0,
+         "f32, bf16 or f16: of matrix products and stored tensors, sums stay f32; auto: what suits the device"},
     };
     tern_gpt2_options shape = {0};
     model->preset = DEFAULT_PRESET;
+    model->precision = "auto";
     if (tern_gpt2_preset(model->preset, &shape) >= 0) take_preset(model, &shape);
     memcpy(out_options, options, sizeof options);
 }
@@ -74,8 +77,19 @@ int tern_cli_model_get(const tern_cli_model *model, tern_gpt2_options *out_optio
     shape.vocab = (uint32_t)model->vocab;
     shape.dropout = model->dropout;
     if (tern_gpt2_check(&shape) < 0) return tern_cli_misuse("%s", tern_error_message());
+    int32_t precision;
+    if (tern_precision_parse(model->precision, &precision) < 0)
+        return tern_cli_misuse("--precision: %s", tern_error_message());
     *out_options = shape;
     return TERN_CLI_GO;
+}
+
+tern_status tern_cli_precision(const tern_cli_model *model, const tern_device *device,
+                               tern_precision_choice *out_choice)
+{
+    int32_t precision;
+    const tern_status status = tern_precision_parse(model->precision, &precision);
+    return status < 0 ? status : tern_precision_choose(precision, &device->info, out_choice);
 }
 
 int tern_cli_refuse_null(const tern_cli_usage *usage, const tern_cli_device *options)

@@ -8,21 +8,26 @@
 
 #include "core/cli/cli.h"
 #include "core/models/gpt2.h"
+#include "core/train/precision.h"
 #include "core/train/text_trainer.h"
 
 typedef struct tern_cli_model {
-    const char *preset;
+    const char *preset, *precision;
     int64_t layers, heads, width, context, batch, vocab; /* heads TERN_CLI_UNSET: follows the width */
     double dropout;
 } tern_cli_model;
 
-#define TERN_CLI_MODEL_OPTION_COUNT 8
+#define TERN_CLI_MODEL_OPTION_COUNT 9
 /* The first TERN_CLI_MODEL_OPTION_COUNT rows of a command's table; fills *model with the default preset's values. */
 void tern_cli_model_options(tern_cli_model *model, tern_cli_option *out_options);
 /* tern_cli_parse over a table that begins with these rows; the command takes no operands. */
 int tern_cli_model_parse(const tern_cli_usage *usage, tern_cli_model *model, int argc, char **argv);
 /* The shape, checked: TERN_CLI_GO, or the exit code after its sentence. */
 int tern_cli_model_get(const tern_cli_model *model, tern_gpt2_options *out_options);
+
+/* What --precision comes to on this device, with the reason. */
+TERN_MUST_USE tern_status tern_cli_precision(const tern_cli_model *model, const tern_device *device,
+                                             tern_precision_choice *out_choice);
 
 /* TERN_CLI_GO, or the exit code after its sentence: the null backend, for tests alone, is no device to train on. */
 int tern_cli_refuse_null(const tern_cli_usage *usage, const tern_cli_device *options);

@@ -85,6 +85,7 @@ tern_status tern_text_trainer_create(tern_device *device, const tern_text_option
                                             .batch = options->model.batch,
                                             .optimizer = options->optimizer,
                                             .update = options->update,
+                                            .precision = options->precision,
                                             .evaluate = options->val_split > 0,
                                             .calibrate = options->calibrate > 0,
                                             .plan = options->plan};

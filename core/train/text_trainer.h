@@ -39,6 +39,7 @@ typedef struct tern_text_options {
     tern_schedule schedule; /* lr, min_lr, warmup, steps */
     tern_optimizer optimizer;
     tern_update_options update;
+    int32_t precision;              /* TERN_F32 (or 0), TERN_BF16 or TERN_F16 */
     tern_plan_options plan;         /* zeros: defaults */
     const tern_text_resume *resume; /* NULL: from the start */
 } tern_text_options;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "core/base/log.h"
+#include "core/train/precision.h"
 #include "core/train/trainer_internal.h"
 
 /* ---------------------------------------------------------------- structure */
@@ -148,14 +149,13 @@ fail:
     return status;
 }
 
-static tern_status take_precision(const tern_trainer *t, const tern_train_options *o)
+static tern_status take_precision(const tern_trainer *t, const tern_train_options *o, int32_t *out_dtype)
 {
-    if (o->precision < TERN_PRECISION_AUTO || o->precision > TERN_PRECISION_F16)
-        return tern_error(TERN_ERROR_INVALID, "precision %d is no TERN_PRECISION_ value", o->precision);
-    if (o->precision == TERN_PRECISION_BF16 || o->precision == TERN_PRECISION_F16)
-        return tern_error(TERN_ERROR_UNSUPPORTED, "%s trains in f32 only so far; choose TERN_PRECISION_F32",
-                          t->device->title);
-    if (o->precision == TERN_PRECISION_AUTO) tern_log_write(TERN_LOG_INFO, "precision f32: the only one so far");
+    tern_precision_choice choice;
+    const tern_status status = tern_precision_choose(o->precision, &t->device->info, &choice);
+    if (status < 0) return status;
+    tern_log_write(TERN_LOG_INFO, "precision %s", choice.reason);
+    *out_dtype = choice.dtype;
     return TERN_OK;
 }
 
@@ -175,7 +175,7 @@ tern_status tern_trainer_options_take(tern_trainer *t, const tern_train_options 
     if (o->loss_scale != 0)
         out->update.scale = (tern_scale_options){.mode = TERN_SCALE_STATIC, .initial = o->loss_scale};
     TERN_TRY(take_schedule(t, o));
-    TERN_TRY(take_precision(t, o));
+    TERN_TRY(take_precision(t, o, &out->precision));
     TERN_TRY(take_optimizer(o, &out->optimizer));
     TERN_TRY(take_groups(o->groups, out_groups, &out->group_count));
     out->groups = *out_groups;
