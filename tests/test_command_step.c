@@ -105,11 +105,43 @@ static void test_calibrate_refusals(void **state)
     command_refuses(SMALL "--calibrate 2 --calibrate-stop", 2, "give --calibrate-limit X");
 }
 
+/* In half precision: the same training with and without, and off by little. */
+static void test_calibrate(void **state)
+{
+    (void)state;
+    const command_result *r = command_run(SMALL "--steps 6 --accumulate 2 --precision bf16");
+    assert_int_equal(r->code, 0);
+    const double loss = command_number(r->out, 5, "loss");
+    r = command_run(SMALL "--steps 6 --accumulate 2 --precision bf16 --calibrate 3 --calibrate-limit 0.5");
+    assert_int_equal(r->code, 0);
+    assert_true(command_number(r->out, 5, "loss") == loss);
+    for (int i = 0; i < 6; i++) {
+        const bool due = i % 3 == 0;
+        assert_true(isnan(command_number(r->out, i, "loss_off")) == !due);
+        if (!due) continue;
+        assert_true(command_number(r->out, i, "loss_off") < 0.01 && command_number(r->out, i, "grad_norm_off") < 0.05);
+        assert_true(command_number(r->out, i, "f32_loss") > 0 && command_number(r->out, i, "f32_grad_norm") > 0);
+    }
+    assert_non_null(strstr(r->err, "calibration of step 1: loss "));
+    assert_non_null(strstr(r->err, "calibration of step 4: loss "));
+    assert_null(strstr(r->err, "--calibrate-limit"));
+    r = command_run(SMALL "--steps 50 --precision f16 --calibrate 2 --calibrate-limit 1e-9");
+    assert_int_equal(r->code, 0);
+    assert_non_null(strstr(r->err, "tern: step 1 is further from f32 than --calibrate-limit 1e-09; lower --lr"));
+    assert_non_null(strstr(r->err, "  scale 2^12  skips 0"));
+    assert_true(command_number(r->out, 0, "loss_scale") == 4096);
+    r = command_run(SMALL "--steps 50 --precision f16 --calibrate 2 --calibrate-limit 1e-9 --calibrate-stop");
+    assert_int_equal(r->code, 1);
+    assert_non_null(strstr(r->err, "the run stops and is saved"));
+    assert_true(command_number(r->out, -1, "steps") < 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_accumulate), cmocka_unit_test(test_rates),    cmocka_unit_test(test_loss_scale),
         cmocka_unit_test(test_max_skips),  cmocka_unit_test(test_outliers), cmocka_unit_test(test_calibrate_refusals),
+        cmocka_unit_test(test_calibrate),
     };
     return cmocka_run_group_tests_name("command_step", tests, NULL, NULL);
 }
