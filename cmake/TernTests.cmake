@@ -66,4 +66,4 @@ target_sources(test_cli PRIVATE $<TARGET_OBJECTS:tern_cli>)
 # Builds programs of its own against the installed tree; they need this build's sanitizers.
 add_dependencies(test_install tern tern_command)
 target_compile_definitions(test_install PRIVATE TEST_CMAKE="${CMAKE_COMMAND}" TEST_CC="${CMAKE_C_COMPILER}"
-  TEST_CXX="${CMAKE_CXX_COMPILER}" TEST_FLAGS="$<$<BOOL:${TERN_SANITIZE}>:-fsanitize=address$<COMMA>undefined>")
+  TEST_CXX="${CMAKE_CXX_COMPILER}" TEST_STATIC=$<BOOL:${TERN_STATIC}> TEST_FLAGS="$<$<BOOL:${TERN_SANITIZE}>:-fsanitize=address$<COMMA>undefined>")

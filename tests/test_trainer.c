@@ -659,6 +659,57 @@ static void test_resume(void **state)
     clean(folder);
 }
 
+/* 16 bits: they learn, keep their loss scale, and go on from a checkpoint to the same bits. */
+static void test_precisions(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t precision, no_masters, eight_bit;
+        double scale;
+    } cases[] = {
+        {TERN_PRECISION_BF16, 0, 0, 1},
+        {TERN_PRECISION_F16, 0, 0, 4096},
+        {TERN_PRECISION_BF16, 1, 1, 1},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        char folder[] = "/tmp/tern-library-XXXXXX";
+        float fc1[2][FC1], logits[BATCH * CLASSES];
+        double before = 0, after = 0;
+        tern_report r = {.struct_bytes = sizeof r};
+        tern_train_options o;
+        fixture f;
+        assert_non_null(mkdtemp(folder));
+        tern_train_options_init(&o, sizeof o);
+        o.precision = cases[c].precision;
+        o.no_masters = cases[c].no_masters;
+        o.eight_bit = cases[c].eight_bit;
+        o.lr = 1e-2;
+        for (int round = 0; round < 2; round++) {
+            start(&f, BATCH, 0.1, &o);
+            if (round == 1) TEST_OK(tern_trainer_resume(f.trainer, folder, &r));
+            if (round == 0) fill(1000, f.x, f.y, BATCH);
+            if (round == 0) TEST_OK(evaluate(&f, BATCH, &before, NULL));
+            for (uint32_t i = round ? 100 : 0; i < 200; i++) {
+                fill(i, f.x, f.y, BATCH);
+                TEST_OK(step(&f, BATCH - i % 4, &r));
+                if (round == 0 && i == 99) TEST_OK(tern_trainer_save(f.trainer, folder));
+            }
+            TEST_OK(tern_trainer_finish(f.trainer, &r));
+            assert_true(r.step == 200 && r.skips == 0 && r.loss_scale == cases[c].scale);
+            read_fc1(&f, fc1[round]);
+            fill(1000, f.x, f.y, BATCH);
+            TEST_OK(evaluate(&f, BATCH, &after, NULL));
+            TEST_OK(tern_trainer_read(f.trainer, "logits", TERN_F32, logits, sizeof logits)); /* outputs stay f32 */
+            stop(&f);
+        }
+        assert_memory_equal(fc1[0], fc1[1], sizeof fc1[0]);
+        if (!(after < 0.8 * before)) fail_msg("case %zu: loss %g before and %g after", c, before, after);
+        for (size_t i = 0; i < FC1 && cases[c].no_masters; i++)
+            assert_true(fc1[0][i] == tern_bf16_to_f32(tern_f32_to_bf16(fc1[0][i])));
+        clean(folder);
+    }
+}
+
 static void test_resume_refused(void **state)
 {
     (void)state;
@@ -979,6 +1030,7 @@ int main(void)
         cmocka_unit_test(test_read_and_write),
         cmocka_unit_test(test_save_and_load),
         cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_precisions),
         cmocka_unit_test(test_resume_refused),
         cmocka_unit_test(test_diagnose),
         cmocka_unit_test(test_refused_steps),

@@ -2,7 +2,7 @@
 """smoke.py LIBTERN: trains 20 steps on cpu through ctypes, as another language binds to the library.
 
 It knows the header's functions and structures by hand and uses the standard library only; numpy, where it is there,
-reads a weight through DLPack. Any difference ends it with a traceback.
+reads a weight and feeds a batch through DLPack. Any difference ends it with a traceback.
 """
 import ctypes as c
 import random
@@ -46,6 +46,7 @@ def make_graph():
     y = c.c_void_p(tern.tern_input_1d(graph, b"y", I32, i64(BATCH)))
     h = c.c_void_p(tern.tern_gelu(c.c_void_p(tern.tern_linear(x, b"fc1", i64(32)))))
     z = c.c_void_p(tern.tern_linear(h, b"fc2", i64(CLASSES)))
+    tern.tern_output(x, b"seen")
     tern.tern_loss(c.c_void_p(tern.tern_cross_entropy(z, y, i64(-1))), None)
     return graph
 
@@ -72,6 +73,25 @@ def read_through_numpy(trainer, name, expected):
     assert array.shape == (32, WIDTH) and array.dtype == numpy.float32
     assert array.reshape(-1).tolist() == list(expected)
     print("numpy read", array.shape)
+
+
+def feed_from_numpy(trainer, labels):
+    """A transposed array, whose strides are not the input's, in one step."""
+    try:
+        import numpy
+    except ImportError:
+        return
+    array = numpy.arange(BATCH * WIDTH, dtype=numpy.float32).reshape(WIDTH, BATCH).T / 100
+    capsule = array.__dlpack__()
+    pointer = c.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = c.c_void_p, [c.py_object, c.c_char_p]
+    check(tern.tern_dlpack_stage(trainer, b"x", c.c_void_p(pointer(capsule, b"dltensor"))))
+    feeds = (Feed * 2)(Feed(b"x", None, 0), Feed(b"y", c.addressof(labels), c.sizeof(labels)))
+    check(tern.tern_trainer_step(trainer, feeds, c.c_size_t(2), c.c_int64(BATCH), None))
+    seen = (c.c_float * (BATCH * WIDTH))()
+    check(tern.tern_trainer_read(trainer, b"seen", F32, seen, c.c_size_t(c.sizeof(seen))))
+    assert list(seen) == array.reshape(-1).tolist()
+    print("numpy fed", array.shape, array.strides)
 
 
 def main():
@@ -105,6 +125,7 @@ def main():
     assert tern.tern_trainer_read(trainer, b"none", F32, weight, c.c_size_t(4)) == -5
     assert b'"none"' in tern.tern_error_message()
     read_through_numpy(trainer, b"fc1.weight", weight)
+    feed_from_numpy(trainer, y)
     tern.tern_trainer_destroy(trainer)
     tern.tern_device_close(device)
     print("tern", tern.tern_version().decode(), "loss", round(losses[0], 3), "to", round(losses[-1], 3))
