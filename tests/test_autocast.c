@@ -6,7 +6,9 @@
 #include "core/passes/autocast.h"
 #include "core/passes/save_rule.h"
 #include "tests/evaluate.h"
+#include "tests/graph_trial.h"
 #include "tests/narrow_trial.h"
+#include "tests/random_graph.h"
 
 #include <stdlib.h>
 
@@ -330,6 +332,35 @@ static void test_same_bits(void **state)
     }
 }
 
+/* Random graphs under autocast, in every way to run them (graph_trial.h); odd ones are trained. */
+static void test_random_graphs(void **state)
+{
+    (void)state;
+    enum { SEEDS = 200 };
+    const char *first = getenv("TERN_FUZZ_SEED"), *many = getenv("TERN_FUZZ_COUNT");
+    const uint32_t from = first ? (uint32_t)strtoul(first, NULL, 10) : 1;
+    const uint32_t count = many ? (uint32_t)strtoul(many, NULL, 10) : SEEDS;
+    uint32_t low_graphs = 0, failures = 0;
+    for (uint32_t seed = from; seed < from + count; seed++) {
+        const random_graph_options options = {.seed = seed, .train = seed % 2 == 1};
+        graph_trial trial = {.fill = random_graph_fill};
+        tern_graph *g = random_graph_create(&options), *low;
+        TEST_OK(tern_pass_autocast(g, narrow[seed / 2 % 2], &low));
+        bool rounds = false;
+        for (uint32_t i = 0; i < low->node_count; i++) rounds = rounds || tern_is_narrowing(low->nodes[i]);
+        low_graphs += rounds;
+        if (rounds && graph_trial_run(&trial, low) == TRIAL_FAILED) {
+            failures++;
+            print_message("seed %u: %s\n", seed, trial.text);
+        }
+        tern_graph_destroy(low);
+        tern_graph_destroy(g);
+    }
+    print_message("    %u of %u graphs have 16-bit tensors\n", low_graphs, count);
+    assert_int_equal(failures, 0);
+    assert_true(low_graphs > count / 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -342,6 +373,7 @@ int main(void)
         cmocka_unit_test(test_views_of_weights),
         cmocka_unit_test(test_near_f32),
         cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_random_graphs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

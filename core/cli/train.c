@@ -229,7 +229,7 @@ fail:
 /* One step, with what is due inside and after it. */
 static tern_status take_step(const tern_train_flags *c, train_run *run, uint64_t step)
 {
-    tern_status status;
+    tern_status status = TERN_OK;
     tern_step_report report = {0};
     for (bool ended = false; !ended;) {
         TERN_TRY(tern_text_trainer_advance(run->trainer, &ended, &report));
