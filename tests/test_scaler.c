@@ -206,6 +206,77 @@ static void test_patterns(void **state)
     tern_device_close(device);
 }
 
+/* scaler.h once more, in plain C. */
+typedef struct machine {
+    double scale;
+    uint32_t good, used, t, skips, in_row;
+} machine;
+
+/* Returns whether the window met S at its floor. */
+static bool machine_step(machine *m, char letter, const tern_scale_options *o)
+{
+    bool floor = false;
+    if (letter == 'o') {
+        m->t++;
+        m->in_row = 0;
+        if (++m->good >= o->growth_interval) {
+            m->scale = fmin(m->scale * o->growth, o->cap);
+            m->good = m->used = 0;
+        }
+    } else if (letter == 'x') {
+        m->skips++;
+        m->in_row++;
+        m->good = 0;
+        if (++m->used >= o->hysteresis) {
+            floor = m->scale <= o->floor;
+            m->scale = fmax(m->scale * o->backoff, o->floor);
+            m->used = 0;
+        }
+    }
+    return floor;
+}
+
+static void test_random_patterns(void **state)
+{
+    (void)state;
+    enum { WINDOWS = 400 };
+    const toy_model model = {.running = true};
+    tern_setup_options options = toy_options(&model, BATCH);
+    options.update.scale = (tern_scale_options){.mode = TERN_SCALE_DYNAMIC,
+                                                .initial = 0x1p6,
+                                                .cap = 0x1p9,
+                                                .floor = 0x1p3,
+                                                .growth_interval = 3,
+                                                .hysteresis = 2};
+    const tern_scale_options resolved = tern_scale_resolve(&options.update.scale, false);
+    machine m = {.scale = 0x1p6};
+    uint32_t random = 1, floors = 0, caps = 0;
+    tern_device *device = NULL;
+    toy_run run;
+    TEST_OK(tern_device_open("cpu", &device));
+    toy_start(&run, device, &options);
+    for (uint32_t w = 0; w < WINDOWS; w++) {
+        tern_step_report report;
+        random = random * 1664525u + 1013904223u;
+        /* Mostly good for 50 windows, then mostly bad, so that S goes from end to end. */
+        const uint32_t dice = random >> 28, bad = w / 50 % 2 ? 8 : 2;
+        const char letter = dice < 2 ? 'e' : dice < 2 + bad ? 'x' : 'o';
+        const double scale = m.scale;
+        run_window(&run, letter, w, &report);
+        const bool floor = machine_step(&m, letter, &resolved);
+        if (report.scale != scale || report.at_floor != floor || report.good_steps != m.t || report.skips != m.skips ||
+            report.skips_in_row != m.in_row)
+            fail_msg("window %u (%c): S %g, floor %d, t %u, skips %u, %u in a row; wanted %g, %d, %u, %u, %u", w,
+                     letter, report.scale, report.at_floor, report.good_steps, report.skips, report.skips_in_row, scale,
+                     floor, m.t, m.skips, m.in_row);
+        floors += floor;
+        caps += m.scale == resolved.cap;
+    }
+    assert_true(floors > 0 && caps > 0);
+    toy_stop(&run);
+    tern_device_close(device);
+}
+
 /* In f16 the backward pass itself meets the scale; the machine and the bits are the same. */
 static void test_patterns_in_half(void **state)
 {
@@ -320,6 +391,7 @@ int main(void)
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_scale_is_exact),
         cmocka_unit_test(test_patterns_in_half),
+        cmocka_unit_test(test_random_patterns),
         cmocka_unit_test(test_underflow),
         ON(test_patterns, "cpu"),
         ON(test_patterns, "opencl"),
