@@ -40,9 +40,9 @@ static void narrow_tensors_need_the_feature(void **state)
          "\"h0.up\" keeps a tensor as f16, but device \"weak card\" has no 16-bit storage; train in f32 there "
          "(--precision f32)"},
         {TERN_F32, TERN_BF16, 0, "as bf16, but device \"weak card\" has no 16-bit storage; train in f32"},
-        {TERN_F32, TERN_U16, 0, "as u16, but device \"weak card\" has no 16-bit storage; use u32"},
+        {TERN_F32, TERN_U16, 0, "as u16, but device \"weak card\" has no 16-bit storage; store u32 there"},
         {TERN_F32, TERN_U8, TERN_FEATURE_STORAGE_16,
-         "as u8, but device \"weak card\" has no 8-bit storage; keep optimizer moments in f32"},
+         "as u8, but device \"weak card\" has no 8-bit storage; store u32 there, or optimizer moments in f32"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -75,11 +75,31 @@ static void an_unknown_dtype_is_an_error(void **state)
     TEST_ERROR(choose(&desc, BOTH), TERN_ERROR_INTERNAL, "tensor 0 of kernel \"h0.up\" has the unknown dtype 200");
 }
 
+/* A whole graph: lowering stops with the op's own label, before there is a plan. */
+static void a_graph_is_refused_by_its_op(void **state)
+{
+    (void)state;
+    tern_graph *graph;
+    tern_lowered *lowered = NULL;
+    tern_device_info info;
+    dialect_device_info(DEVICE_GPU, &info);
+    TEST_OK(tern_graph_create(&graph));
+    tern_tensor *x = tern_input_2d(graph, "x", TERN_F32, 4, 8);
+    tern_output(tern_label(tern_cast(tern_exp(x), TERN_BF16), "stream"), "y");
+    TEST_OK(tern_lower(graph, &info, NULL, &lowered));
+    tern_lowered_destroy(lowered);
+    info.features &= ~(uint32_t)TERN_FEATURE_STORAGE_16;
+    TEST_ERROR(tern_lower(graph, &info, NULL, &lowered), TERN_ERROR_UNSUPPORTED, "\"stream\" keeps a tensor as bf16");
+    assert_null(lowered);
+    tern_graph_destroy(graph);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(narrow_tensors_need_the_feature),
         cmocka_unit_test(words_need_nothing),
+        cmocka_unit_test(a_graph_is_refused_by_its_op),
         cmocka_unit_test(an_unknown_dtype_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

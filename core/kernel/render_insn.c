@@ -14,6 +14,12 @@ static const char *type_name(uint8_t type) { return type == TERN_F32 ? "REAL" : 
 
 static const char *conversion(uint8_t type) { return type == TERN_F32 ? "F32" : type == TERN_I32 ? "I32" : "U32"; }
 
+/* From a register type; u32 to f32 is math.k's, since a driver may round it twice. */
+static const char *conversion_from(uint8_t type, uint8_t from)
+{
+    return type == TERN_F32 && from == TERN_U32 ? "u32_to_f32" : conversion(type);
+}
+
 /* The register type that LOAD<n> gives for a stored dtype. */
 static uint8_t loaded_type(uint8_t dtype)
 {
@@ -21,8 +27,9 @@ static uint8_t loaded_type(uint8_t dtype)
     return dtype == TERN_I32 ? TERN_I32 : TERN_U32;
 }
 
-/* {form for f32, form for i32 and u32}; $0..$3 are the operands, $t the conversion to T. i32 is added as u32: C's
- * signed overflow is undefined, the tape's is not. NULL: tern_tape_check refuses it, or print_insn has its own code. */
+/* {form for f32, form for i32 and u32}; $0..$3 are the operands, $t the conversion to T, $f the same from type `from`.
+ * i32 is added as u32: C's signed overflow is undefined, the tape's is not. NULL: tern_tape_check refuses it, or
+ * print_insn has its own code. */
 static const char *const forms[TERN_TAPE_OP_COUNT][2] = {
     [TERN_TAPE_NEG] = {"-$0", "$t(0u - U32($0))"},
     [TERN_TAPE_ABS] = {"ABS($0)", "$t(I32($0) < 0 ? 0u - U32($0) : U32($0))"},
@@ -51,7 +58,7 @@ static const char *const forms[TERN_TAPE_OP_COUNT][2] = {
     [TERN_TAPE_SHIFT_LEFT] = {NULL, "$0 << $1"},
     [TERN_TAPE_SHIFT_RIGHT] = {NULL, "$0 >> $1"},
     [TERN_TAPE_MULTIPLY_HIGH] = {NULL, "multiply_high($0, $1)"},
-    [TERN_TAPE_CAST] = {"F32($0)", "$t($0)"},
+    [TERN_TAPE_CAST] = {"$f($0)", "$t($0)"},
 };
 
 static void add_form(const tern_printer *p, const tern_tape_insn *insn, const char *form)
@@ -61,6 +68,8 @@ static void add_form(const tern_printer *p, const tern_tape_insn *insn, const ch
             tern_text_add(p->text, "%c", *c);
         else if (*++c == 't')
             tern_text_add(p->text, "%s", conversion(insn->type));
+        else if (*c == 'f')
+            tern_text_add(p->text, "%s", conversion_from(insn->type, insn->from));
         else
             tern_text_add(p->text, "v%u", insn->in[*c - '0']);
     }
@@ -93,7 +102,8 @@ static void print_load(const tern_printer *p, uint32_t at)
 {
     const tern_tape_insn *insn = &p->tape->insn[at];
     uint32_t tensor = p->tape->access[insn->access].tensor;
-    bool converts = loaded_type(p->tape->tensors[tensor].dtype) != insn->type;
+    const uint8_t dtype = p->tape->tensors[tensor].dtype;
+    bool converts = loaded_type(dtype) != insn->type; /* u8 and u16 come as u32 below 65,536, exact in f32 */
     bool masked = tern_render_mask(p, at);
     if (masked) { /* outside the mask element 0 is read and dropped: no branch, and never out of range */
         tern_print_start(p);
@@ -104,7 +114,7 @@ static void print_load(const tern_printer *p, uint32_t at)
     tern_print_start(p);
     tern_text_add(p->text, "%s v%u = ", type_name(insn->type), at);
     if (masked) tern_text_add(p->text, "c%u ? ", at);
-    if (converts) tern_text_add(p->text, "%s(", conversion(insn->type));
+    if (converts) tern_text_add(p->text, "%s(", conversion_from(insn->type, dtype == TERN_U32 ? TERN_U32 : TERN_I32));
     tern_text_add(p->text, "LOAD%u(", p->first_tensor + tensor);
     if (masked)
         tern_text_add(p->text, "x%u", at);
@@ -128,7 +138,7 @@ void tern_render_store(const tern_printer *p, uint32_t at)
     if (stored == p->tape->insn[value].type)
         tern_text_add(p->text, ", v%u);", value);
     else
-        tern_text_add(p->text, ", %s(v%u));", conversion(stored), value);
+        tern_text_add(p->text, ", %s(v%u));", conversion_from(stored, p->tape->insn[value].type), value);
     tern_text_add(p->text, "%s%s", masked ? " }" : "", p->line_end);
 }
 

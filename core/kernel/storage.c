@@ -11,8 +11,7 @@ static const char *instead_of(uint8_t dtype)
     switch (dtype) {
     case TERN_F16:
     case TERN_BF16: return "train in f32 there (--precision f32)";
-    case TERN_U8: return "keep optimizer moments in f32 there";
-    default: return "use u32 there";
+    default: return "store u32 there, or optimizer moments in f32";
     }
 }
 
