@@ -53,7 +53,7 @@ foreach(source IN LISTS tests)
 endforeach()
 target_sources(test_base PRIVATE ${CMAKE_SOURCE_DIR}/tests/header.cpp)
 add_dependencies(test_device ${test_plugins} tern_command)
-foreach(name IN ITEMS test_command test_command_step test_train_backends test_check_backends)
+foreach(name IN ITEMS test_command test_command_step test_command_resume test_train_backends test_check_backends)
   add_dependencies(${name} tern_command)
 endforeach()
 # PoCL compiles every kernel on first sight. The Vulkan loader unloads driver and validation layer before the leak check

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,11 +17,16 @@
 #define MOST_ARGUMENTS 64
 #define MOST_NS        580000000000ull /* PoCL builds its kernels on first sight */
 #define POLL_NS        2000000u
+#define KILL_POLL_NS   100000u /* so that a kill comes when it was asked for */
 
 static command_result last;
 static const char *interrupt_text;
 
+static uint64_t kill_ns, file_bytes;
+
 void command_interrupt_at(const char *text) { interrupt_text = text; }
+void command_kill_after(uint64_t ns) { kill_ns = ns; }
+void command_limit_files(uint64_t bytes) { file_bytes = bytes; }
 
 void command_environment(const char *name, const char *value)
 {
@@ -80,8 +86,13 @@ static int wait_for_child(pid_t child, int err)
             fail_msg("the command did not end within ten minutes");
         }
         interrupt_when_said(child, err);
-        tern_sleep_ns(POLL_NS);
+        if (kill_ns > 0 && tern_time_ns() - start >= kill_ns) {
+            kill(child, SIGKILL);
+            kill_ns = 0;
+        }
+        tern_sleep_ns(kill_ns > 0 ? KILL_POLL_NS : POLL_NS);
     }
+    kill_ns = 0;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
@@ -113,6 +124,8 @@ const command_result *command_run(const char *line)
     if (child == 0) {
         const int in = open("/dev/null", O_RDONLY);
         if (in < 0 || dup2(in, 0) < 0 || dup2(fileno(out), 1) < 0 || dup2(fileno(err), 2) < 0) _exit(126);
+        const struct rlimit limit = {file_bytes, file_bytes};
+        if (file_bytes > 0 && setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(126);
         execv(argv[0], argv);
         _exit(127);
     }

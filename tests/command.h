@@ -4,6 +4,7 @@
 #define TERN_TESTS_COMMAND_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 typedef struct command_result {
@@ -19,6 +20,10 @@ const command_result *command_run(const char *line);
 const command_result *command_runf(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Sends SIGINT to the next command's process as soon as its stderr holds `text`; NULL: never. */
 void command_interrupt_at(const char *text);
+/* Sends SIGKILL to the next command's process after so many nanoseconds; 0: never. */
+void command_kill_after(uint64_t ns);
+/* The files of the following commands cannot grow beyond `bytes`; 0: they can. */
+void command_limit_files(uint64_t bytes);
 /* Sets a variable of the environment of the following commands; value NULL: removes it. */
 void command_environment(const char *name, const char *value);
 

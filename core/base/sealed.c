@@ -287,7 +287,11 @@ static tern_status check_line(const char *folder, const char *line)
                           TERN_SEALED_CHECKSUMS, line);
     char *path = join(folder, line + name_at);
     if (!path) return tern_error_memory("a path", strlen(folder));
-    TERN_TRY(sum_file(path, &found_sum, &found_bytes));
+    status = sum_file(path, &found_sum, &found_bytes);
+    if (status == TERN_ERROR_FORMAT)
+        status = tern_error(TERN_ERROR_FORMAT, "\"%s\" is missing, or \"%s/%s\", which lists it, is damaged", path,
+                            folder, TERN_SEALED_CHECKSUMS);
+    if (status < 0) goto fail;
     if (found_bytes != bytes)
         status = tern_error(TERN_ERROR_FORMAT, "\"%s\" is damaged: it has %llu bytes instead of %llu", path,
                             (unsigned long long)found_bytes, bytes);
