@@ -3,6 +3,7 @@
 #define CL_TARGET_OPENCL_VERSION 120
 #include "tests/opencl_runner.h"
 
+#include "core/base/jit.h"
 #include "core/kernel/lowered.h"
 
 #include <CL/cl.h>
@@ -53,6 +54,7 @@ bool opencl_runner_open(const char **out_why)
     cl_uint count = 0;
     cl_int error = 0;
     *out_why = "libOpenCL.so.1 is not installed (apt install ocl-icd-libopencl1 pocl-opencl-icd)";
+    tern_jit_prepare();
     if (cl.library == NULL) cl.library = dlopen("libOpenCL.so.1", RTLD_NOW);
     if (cl.library == NULL || !load_symbols()) return false;
     *out_why = "OpenCL has no device (apt install pocl-opencl-icd)";

@@ -14,6 +14,7 @@
 #include "core/base/dtype.h"
 #include "core/base/file.h"
 #include "core/base/hash.h"
+#include "core/base/jit.h"
 #include "core/base/log.h"
 #include "core/base/philox.h"
 #include "core/base/status.h"
@@ -422,6 +423,24 @@ static void test_clock(void **state)
     assert_true(passed >= 3000000 && passed < 10000000000ull);
 }
 
+/* A user's own setting stays; without one it appears exactly where the CPU has the instructions in question. */
+static void test_jit_prepare(void **state)
+{
+    (void)state;
+    static const char *const name = "GALLIUM_OVERRIDE_CPU_CAPS";
+    char *flags = NULL;
+    size_t bytes = 0;
+    TEST_OK(tern_file_read("/proc/cpuinfo", 0, &flags, &bytes));
+    const bool wanted = strstr(flags, "avx512vl") != NULL;
+    free(flags);
+    setenv(name, "sse4.1", 1);
+    tern_jit_prepare();
+    assert_string_equal(getenv(name), "sse4.1");
+    unsetenv(name);
+    tern_jit_prepare();
+    assert_int_equal(getenv(name) != NULL, wanted);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -440,6 +459,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_file_full_disk, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_cache_directory, make_folder, remove_folder),
         cmocka_unit_test(test_clock),
+        cmocka_unit_test(test_jit_prepare),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

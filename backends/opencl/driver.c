@@ -16,6 +16,7 @@
 
 #include "backends/opencl/hooks.h"
 #include "core/base/file.h"
+#include "core/base/jit.h"
 #include "core/base/log.h"
 
 #define TERN_OPENCL_NO_PLATFORM (-1001) /* CL_PLATFORM_NOT_FOUND_KHR, from the loader */
@@ -166,6 +167,7 @@ static tern_status environment_prepare(void)
                           "/sys is not mounted (%s), and OpenCL drivers abort without it; mount it "
                           "(mount -t sysfs sysfs /sys) or use another backend",
                           strerror(errno));
+    tern_jit_prepare();
     const char *home = getenv("XDG_CACHE_HOME");
     if (!home || !*home) home = getenv("HOME");
     if (getenv("POCL_CACHE_DIR") || (home && *home && access(home, W_OK) == 0)) return TERN_OK;

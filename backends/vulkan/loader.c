@@ -7,6 +7,7 @@
  * nothing of the parent's is touched: a driver's threads and locks did not come along. */
 #include "backends/vulkan/internal.h"
 
+#include "core/base/jit.h"
 #include "core/base/log.h"
 
 #include <dlfcn.h>
@@ -240,6 +241,7 @@ static tern_status library_open(void)
 {
     const char *name = getenv("TERN_VULKAN_LIBRARY");
     if (!name || !name[0]) name = "libvulkan.so.1";
+    tern_jit_prepare();
     loaded.library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (!loaded.library)
         return tern_error(TERN_ERROR_NOT_FOUND, "the Vulkan loader is not there (%s); install it (Debian: libvulkan1)",
