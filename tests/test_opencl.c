@@ -162,16 +162,37 @@ static void no_loader_says_what_to_install(void **state)
 
 /* ------------------------------------------------------------ PoCL's knobs */
 
-static void skip_without_pocl(const tern_backend *backend)
+static void skip_without_device(const tern_backend *backend, tern_device_info *out_info)
 {
-    tern_device_info info;
     uint32_t count = 0;
     if (!backend) TEST_SKIP("no OpenCL device: %s", tern_error_message());
     TEST_OK(backend->device_count(&count));
     if (count == 0) TEST_SKIP("no OpenCL device: %s", tern_error_message());
-    TEST_OK(backend->device_info(0, &info));
-    if (!strstr(info.driver, "Portable Computing Language"))
-        TEST_SKIP("the first device is not PoCL's but %s", info.name);
+    TEST_OK(backend->device_info(0, out_info));
+}
+
+static bool is_pocl(const tern_device_info *info) { return strstr(info->driver, "Portable Computing Language"); }
+
+static void skip_without_pocl(const tern_backend *backend)
+{
+    tern_device_info info;
+    skip_without_device(backend, &info);
+    if (!is_pocl(&info)) TEST_SKIP("the first device is not PoCL's but %s", info.name);
+}
+
+/* PoCL's work-items are turns of a loop, whatever sub-group sizes it takes; rusticl's are lanes of a vector. */
+static void lanes_are_the_hardware_s(void **state)
+{
+    tern_device_info info;
+    skip_without_device(*state, &info);
+    if (!is_pocl(&info) && !strstr(info.driver, "rusticl"))
+        TEST_SKIP("what %s does with work-items is not known here", info.driver);
+    assert_int_equal(info.subgroup_min, info.subgroup_max);
+    assert_int_equal(info.features & TERN_FEATURE_SUBGROUPS, 0);
+    if (is_pocl(&info))
+        assert_int_equal(info.subgroup_max, 1);
+    else
+        assert_true(info.subgroup_max >= 4);
 }
 
 static void three_devices_are_three(void **state)
@@ -243,7 +264,8 @@ static void the_cache_is_used_and_never_trusted(void **state)
 {
     char path[512], *data;
     size_t bytes;
-    skip_without_pocl(*state);
+    tern_device_info info;
+    skip_without_device(*state, &info);
     cache_clear();
     expect_cache("builds 1 hits 0");
     expect_cache("builds 0 hits 1");
@@ -328,7 +350,8 @@ static void every_call_fails(const tern_backend *backend, bool cached)
 
 static void every_driver_call_fails_once(void **state)
 {
-    skip_without_pocl(*state);
+    tern_device_info info;
+    skip_without_device(*state, &info);
     every_call_fails(*state, false);
     every_call_fails(*state, true);
 }
@@ -336,7 +359,8 @@ static void every_driver_call_fails_once(void **state)
 /* The calls of load: the backend may have no device then, but it says so and the process lives. */
 static void every_call_of_load_fails_once(void **state)
 {
-    skip_without_pocl(*state);
+    tern_device_info info;
+    skip_without_device(*state, &info);
     for (uint32_t n = 1; n <= 6; n++) {
         char variable[64];
         snprintf(variable, sizeof variable, "TERN_OPENCL_FAIL_CALL=%u", n);
@@ -351,7 +375,8 @@ static void every_call_of_load_fails_once(void **state)
 
 static void wrong_steps_are_refused(void **state)
 {
-    skip_without_pocl(*state);
+    tern_device_info info;
+    skip_without_device(*state, &info);
     opencl_scenario s = {.backend = *state};
     TEST_OK(opencl_scenario_run(&s, 0, false));
     const tern_step good = opencl_triple_step(s.kernel, s.x);
@@ -386,7 +411,8 @@ static void wrong_steps_are_refused(void **state)
 
 static void a_text_with_other_arguments_is_refused(void **state)
 {
-    skip_without_pocl(*state);
+    tern_device_info info;
+    skip_without_device(*state, &info);
     opencl_scenario s = {.backend = *state};
     tern_kernel_desc desc = opencl_triple_desc();
     tern_backend_kernel *kernel = NULL;
@@ -428,6 +454,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(an_unusable_home_is_no_obstacle), cmocka_unit_test(the_cache_is_used_and_never_trusted),
         cmocka_unit_test(every_driver_call_fails_once),    cmocka_unit_test(every_call_of_load_fails_once),
         cmocka_unit_test(wrong_steps_are_refused),         cmocka_unit_test(a_text_with_other_arguments_is_refused),
+        cmocka_unit_test(lanes_are_the_hardware_s),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

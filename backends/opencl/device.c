@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* device.c - what an OpenCL device is and can do, and its context and queue.
  *
- * Everything beyond OpenCL 1.2 is asked for only where the extension string names it. Three limits of the contract are
- * one here: an allocation is a buffer is a kernel argument, at most CL_DEVICE_MAX_MEM_ALLOC_SIZE; drivers enforce it
- * unevenly, so buffer.c checks it. Invariant: an opened device is unusable, not dangerous, in a forked child and after
- * a loss. */
+ * Everything beyond OpenCL 1.2 is asked for only where the extension string or the version names it. Three limits of
+ * the contract are one here: an allocation is a buffer is a kernel argument, at most CL_DEVICE_MAX_MEM_ALLOC_SIZE;
+ * drivers enforce it unevenly, so buffer.c checks it. Invariant: an opened device is unusable, not dangerous, in a
+ * forked child and after a loss. */
 #include "backends/opencl/opencl.h"
 
 #include <inttypes.h>
@@ -20,6 +20,7 @@
 enum {
     TERN_CL_DEVICE_UUID = 0x106A,     /* cl_khr_device_uuid, 16 bytes */
     TERN_CL_DEVICE_PCI = 0x410F,      /* cl_khr_pci_bus_info, four cl_uint */
+    TERN_CL_GROUP_MULTIPLE = 0x1067,  /* OpenCL 3.0, size_t */
     TERN_CL_SUB_GROUP_SIZES = 0x4108, /* cl_intel_required_subgroup_size, size_t[] */
     TERN_CL_WARP_SIZE_NV = 0x4003,    /* cl_nv_device_attribute_query, cl_uint */
     TERN_CL_FREE_MEMORY_AMD = 0x4039, /* cl_amd_device_attribute_query, size_t KiB: free, largest block */
@@ -102,22 +103,41 @@ fail:
     return status;
 }
 
-static tern_status query_subgroups(cl_device_id id, const char *extensions, tern_device_info *info)
+static tern_status query_required_sizes(cl_device_id id, tern_device_info *info)
 {
     size_t sizes[16] = {0};
-    cl_uint width = 0;
-    tern_status status = TERN_OK;
+    const tern_status status = ask(id, TERN_CL_SUB_GROUP_SIZES, sizeof sizes, sizes);
+    if (status < 0) return status;
+    for (size_t i = 0; i < 16 && sizes[i]; i++) {
+        if (i == 0 || sizes[i] < info->subgroup_min) info->subgroup_min = (uint32_t)sizes[i];
+        if (sizes[i] > info->subgroup_max) info->subgroup_max = (uint32_t)sizes[i];
+    }
+    return TERN_OK;
+}
+
+/* How many work-items run in step. A CPU driver is of one of two kinds, told apart by the vector a work-item may have:
+ * wide (PoCL: work-items are turns of a loop, and a sub-group of any size is a number, no hardware), or one float
+ * (rusticl: each work-item is a lane). OpenCL 3.0 tells the lanes as what group sizes should be multiples of. */
+static tern_status query_subgroups(cl_device_id id, const char *extensions, tern_device_info *info)
+{
+    cl_uint width = 0, vector = 0;
+    size_t multiple = 0;
+    char version[256] = "";
+    tern_status status;
     info->subgroup_min = info->subgroup_max = 1; /* unknown: what assumes nothing */
-    if (has_extension(extensions, "cl_intel_required_subgroup_size")) {
-        TERN_TRY(ask(id, TERN_CL_SUB_GROUP_SIZES, sizeof sizes, sizes));
-        for (size_t i = 0; i < 16 && sizes[i]; i++) {
-            if (i == 0 || sizes[i] < info->subgroup_min) info->subgroup_min = (uint32_t)sizes[i];
-            if (sizes[i] > info->subgroup_max) info->subgroup_max = (uint32_t)sizes[i];
-        }
+    TERN_TRY(ask(id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT, sizeof vector, &vector));
+    TERN_TRY(ask(id, CL_DEVICE_VERSION, sizeof version - 1, version));
+    if (info->kind == TERN_DEVICE_SOFTWARE_GPU && vector > 1) {
+        info->features &= ~(uint32_t)TERN_FEATURE_SUBGROUPS;
+    } else if (has_extension(extensions, "cl_intel_required_subgroup_size")) {
+        TERN_TRY(query_required_sizes(id, info));
     } else if (has_extension(extensions, "cl_nv_device_attribute_query")) {
         TERN_TRY(ask(id, TERN_CL_WARP_SIZE_NV, sizeof width, &width));
     } else if (has_extension(extensions, "cl_amd_device_attribute_query")) {
         TERN_TRY(ask(id, TERN_CL_WAVEFRONT_AMD, sizeof width, &width));
+    } else if (strncmp(version, "OpenCL 3.", 9) == 0) {
+        TERN_TRY(ask(id, TERN_CL_GROUP_MULTIPLE, sizeof multiple, &multiple));
+        width = multiple > info->max_group_size ? info->max_group_size : (uint32_t)multiple;
     }
     if (width) info->subgroup_min = info->subgroup_max = width;
 fail:
