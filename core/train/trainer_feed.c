@@ -94,7 +94,7 @@ tern_status tern_trainer_find_input(tern_trainer *t, const char *name, tern_trai
 
 static tern_status check_feed(tern_trainer *t, tern_program_kind kind, const tern_feed *feed, int64_t examples)
 {
-    tern_trainer_input *input;
+    tern_trainer_input *input = NULL;
     tern_status status = tern_trainer_find_input(t, feed->name, &input);
     if (status < 0) return status;
     const tern_feed **place = &t->by_input[input - t->inputs];
@@ -228,7 +228,7 @@ fail:
 tern_status tern_trainer_stage(tern_trainer *t, const char *name, void **out_data, size_t *out_bytes)
 {
     tern_status status;
-    tern_trainer_input *input;
+    tern_trainer_input *input = NULL;
     uint64_t bytes;
     if (!out_data) return tern_error(TERN_ERROR_INVALID, "out_data is NULL; pass the address of a pointer");
     *out_data = NULL;
