@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define RING_BATCHES 3u /* one being read, one ready, one being filled */
 #define ALIGNMENT    64u
@@ -25,7 +26,8 @@ struct tern_feeder {
     pthread_cond_t changed;
     uint64_t filled, taken; /* batches so far; the ring is full when filled == taken + RING_BATCHES */
     bool started, stop, borrowed;
-    bool ended; /* nothing comes after `filled`; then: */
+    pid_t owner; /* a child after fork has no such thread, and perhaps a locked mutex */
+    bool ended;  /* nothing comes after `filled`; then: */
     tern_status error;
     char sentence[1024];
 };
@@ -105,6 +107,7 @@ tern_status tern_feeder_create(const tern_feeder_options *options, tern_feeder *
     *out_feeder = NULL;
     if (!f) return tern_error_memory("the feeding thread", sizeof *f);
     f->options = *options;
+    f->owner = getpid();
     pthread_mutex_init(&f->mutex, NULL);
     pthread_cond_init(&f->changed, NULL);
     for (uint32_t i = 0; i < RING_BATCHES; i++) TERN_TRY(make_batch(options, &f->ring[i]));
@@ -125,7 +128,8 @@ fail:
 void tern_feeder_destroy(tern_feeder *f)
 {
     if (!f) return;
-    if (f->started) {
+    const bool foreign = f->owner != getpid();
+    if (f->started && !foreign) {
         pthread_mutex_lock(&f->mutex);
         f->stop = true;
         pthread_cond_broadcast(&f->changed);
@@ -137,8 +141,10 @@ void tern_feeder_destroy(tern_feeder *f)
         free(f->ring[i].slots);
         free(f->ring[i].feeds);
     }
-    pthread_cond_destroy(&f->changed);
-    pthread_mutex_destroy(&f->mutex);
+    if (!foreign) {
+        pthread_cond_destroy(&f->changed);
+        pthread_mutex_destroy(&f->mutex);
+    }
     free(f);
 }
 
@@ -146,12 +152,17 @@ void tern_feeder_destroy(tern_feeder *f)
 
 tern_status tern_feeder_next(tern_feeder *f, const tern_feed **out_feeds, int64_t *out_examples)
 {
+    *out_feeds = NULL;
+    *out_examples = 0;
+    if (f->owner != getpid())
+        return tern_error(
+            TERN_ERROR_INVALID,
+            "the feed callback's thread belongs to process %ld, before a fork; make a trainer in process %ld",
+            (long)f->owner, (long)getpid());
     pthread_mutex_lock(&f->mutex);
     while (f->filled == f->taken && !f->ended) pthread_cond_wait(&f->changed, &f->mutex);
     const bool there = f->filled > f->taken;
     pthread_mutex_unlock(&f->mutex);
-    *out_feeds = NULL;
-    *out_examples = 0;
     if (!there) return f->error < 0 ? tern_error(f->error, "the feed callback failed: %s", f->sentence) : TERN_OK;
     const batch *b = &f->ring[f->taken % RING_BATCHES];
     f->borrowed = true;
