@@ -3,9 +3,11 @@
  * fold, and that fused, unfused and on the CPU they are the same bits. */
 #include "core/base/dtype.h"
 #include "core/graph/build.h"
+#include "core/passes/accumulate.h"
 #include "core/plan/session.h"
 #include "tests/evaluate.h"
 #include "tests/narrow_trial.h"
+#include "tests/random_graph.h"
 
 #include <stdlib.h>
 
@@ -14,6 +16,26 @@ static const int32_t narrow[2] = {TERN_F16, TERN_BF16};
 static double rounded(double value, int32_t dtype) { return (double)tern_f32_round_to((float)value, dtype); }
 
 /* ------------------------------------------------------------------ dtypes */
+
+/* graph.h: where 16-bit floats occur, as a node's own dtype and as what it reads. */
+static void expect_only_storage(const tern_graph *g)
+{
+    for (uint32_t i = 0; i < g->node_count; i++) {
+        const tern_tensor *x = g->nodes[i];
+        bool reads = false;
+        for (int32_t k = 0; k < x->in_count; k++) reads = reads || tern_dtype_is_16bit_float(x->in[k]->dtype);
+        const bool gives = tern_dtype_is_16bit_float(x->dtype);
+        const bool moves = tern_ops[x->op].kind == TERN_KIND_VIEW || x->op == TERN_OP_DETACH ||
+                           x->op == TERN_OP_GATHER || x->op == TERN_OP_ASSIGN || x->op == TERN_OP_CAST ||
+                           x->op == TERN_OP_ATTENTION || x->op == TERN_OP_ATTENTION_DQ ||
+                           x->op == TERN_OP_ATTENTION_DKV;
+        const bool leaf = x->op == TERN_OP_INPUT || x->op == TERN_OP_STATE;
+        const bool sums = x->op == TERN_OP_MATMUL || x->op == TERN_OP_SCATTER_ADD;
+        if (gives && !moves && !leaf) fail_msg("%s gives 16 bits", tern_describe(x).text);
+        if (reads && !moves && !sums) fail_msg("%s reads 16 bits", tern_describe(x).text);
+        if (x->op == TERN_OP_CAST && gives && reads) fail_msg("%s rounds what is rounded", tern_describe(x).text);
+    }
+}
 
 static void test_result_dtypes(void **state)
 {
@@ -69,11 +91,27 @@ static void test_result_dtypes(void **state)
         {"f16 to u8", tern_cast(h, TERN_U8), TERN_U8},
     };
     TEST_OK(tern_graph_status(g));
+    expect_only_storage(g);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].y->dtype != rows[i].dtype)
             fail_msg("%s is %s, wanted %s", rows[i].what, tern_dtype_name(rows[i].y->dtype),
                      tern_dtype_name(rows[i].dtype));
     tern_graph_destroy(g);
+}
+
+static void test_only_storage(void **state)
+{
+    (void)state;
+    uint32_t found = 0;
+    for (uint32_t seed = 1; seed <= 200; seed++) {
+        tern_graph *g = random_graph_create(&(random_graph_options){.seed = seed, .train = seed % 2 == 1});
+        TEST_OK(tern_graph_status(g));
+        if (g->loss) TEST_OK(tern_pass_accumulate(g));
+        expect_only_storage(g);
+        for (uint32_t i = 0; i < g->node_count; i++) found += tern_dtype_is_16bit_float(g->nodes[i]->dtype);
+        tern_graph_destroy(g);
+    }
+    assert_true(found > 100);
 }
 
 /* Undoing a widening gives the tensor from before, through views too; rounding is never folded away. */
@@ -136,6 +174,10 @@ static void test_one_rounding(void **state)
         tern_tensor *z = tern_input_2d(g, "z", narrow[i], 6, 6), *wide_z = tern_cast(z, TERN_F32);
         tern_tensor *q = tern_reshape(x, SHAPE(1, 4, 2, 3)), *wide_q = tern_reshape(wide, SHAPE(1, 4, 2, 3));
         tern_tensor *w = tern_parameter(g, "w", SHAPE(6), TERN_INIT_ONES, 0);
+        tern_tensor *image = tern_reshape(x, SHAPE(1, 2, 3, 4)), *wide_image = tern_reshape(wide, SHAPE(1, 2, 3, 4));
+        tern_tensor *dense = tern_parameter(g, "dense", SHAPE(3, 2, 2, 2), TERN_INIT_ONES, 0);
+        tern_tensor *rounded_dense = tern_cast(tern_cast(dense, narrow[i]), TERN_F32); /* a matmul's operand */
+        tern_tensor *each = tern_parameter(g, "each", SHAPE(2, 1, 2, 2), TERN_INIT_ONES, 0);
         tern_tensor *pairs[][2] = {
             {tern_softmax(x, 1), tern_softmax(wide, 1)},
             {tern_log_softmax(x, 0), tern_log_softmax(wide, 0)},
@@ -145,6 +187,10 @@ static void test_one_rounding(void **state)
             {tern_layer_norm(x, w, w, 1e-5), tern_layer_norm(wide, w, w, 1e-5)},
             {tern_mean(x, 1), tern_mean(wide, 1)},
             {tern_matmul(x, z), tern_matmul(wide, wide_z)},
+            {tern_conv2d(image, dense, NULL, 1, 1, 1), tern_conv2d(wide_image, rounded_dense, NULL, 1, 1, 1)},
+            {tern_conv2d(image, each, NULL, 1, 0, 2), tern_conv2d(wide_image, each, NULL, 1, 0, 2)},
+            {tern_avg_pool2d(image, 2), tern_avg_pool2d(wide_image, 2)},
+            {tern_max_pool2d(image, 2), tern_max_pool2d(wide_image, 2)},
             {tern_attention(q, q, q, 0.7, true), tern_attention(wide_q, wide_q, wide_q, 0.7, true)},
         };
         evaluate_prepare(g);
@@ -300,6 +346,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_result_dtypes),
+        cmocka_unit_test(test_only_storage),
         cmocka_unit_test(test_casts_fold),
         cmocka_unit_test(test_casts),
         cmocka_unit_test(test_one_rounding),
