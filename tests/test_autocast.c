@@ -217,6 +217,21 @@ static void test_low_weights(void **state)
     tern_graph_destroy(g);
 }
 
+/* A pin is obeyed or refused, never forgotten. */
+static void test_pinned_weight_needs_masters(void **state)
+{
+    (void)state;
+    tern_tensor *first, *second;
+    tern_graph *g = two_layers("w", &first, &second), *low;
+    TEST_OK(tern_pass_low_weights(g, TERN_F16, true, &low));
+    assert_null(tern_graph_find(low, TERN_OP_STATE, "low.w"));
+    assert_non_null(tern_graph_find(low, TERN_OP_STATE, "low.v"));
+    tern_graph_destroy(low);
+    TEST_ERROR(tern_pass_low_weights(g, TERN_F16, false, &low), TERN_ERROR_UNSUPPORTED, "\"w\" is to be kept in f32");
+    assert_null(low);
+    tern_graph_destroy(g);
+}
+
 /* A view of a parameter that somebody else cast is the view of the 16-bit copy. */
 static void test_views_of_weights(void **state)
 {
@@ -370,6 +385,7 @@ int main(void)
         cmocka_unit_test(test_pins),
         cmocka_unit_test(test_parameters_are_cast_whole),
         cmocka_unit_test(test_low_weights),
+        cmocka_unit_test(test_pinned_weight_needs_masters),
         cmocka_unit_test(test_views_of_weights),
         cmocka_unit_test(test_near_f32),
         cmocka_unit_test(test_same_bits),

@@ -37,7 +37,8 @@ TERN_MUST_USE tern_status tern_pass_autocast(const tern_graph *in, int32_t dtype
 /* A new graph that reads its weights in 16 bits: each CAST of a parameter to dtype is the STATE "low.<parameter>" of
  * that dtype and the parameter's shape, which the optimizer writes beside the f32 masters. masters false: there are
  * none, so every other read of a parameter is the widened "low.<parameter>". For the graph after accumulation, or a
- * forward graph that needs no gradient. TERN_ERROR_INVALID for another dtype. */
+ * forward graph that needs no gradient. TERN_ERROR_INVALID for another dtype, TERN_ERROR_UNSUPPORTED for a parameter
+ * that is to be kept in f32 without masters. */
 #define TERN_LOW_PREFIX "low."
 TERN_MUST_USE tern_status tern_pass_low_weights(const tern_graph *in, int32_t dtype, bool masters,
                                                 tern_graph **out_graph);

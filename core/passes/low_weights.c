@@ -54,11 +54,22 @@ static tern_tensor *cast_weight(weights_pass *pass, const tern_tensor *x)
     return low;
 }
 
+/* A parameter that is read as f32 although there are no masters. */
+static tern_tensor *widened_weight(weights_pass *pass, const tern_tensor *x)
+{
+    if (!x->keep_f32) return tern_cast(low_weight(pass, x), TERN_F32);
+    return tern_graph_fail(
+        pass->out, TERN_ERROR_UNSUPPORTED,
+        "parameter \"%s\" is to be kept in f32 (tern_keep_f32), but without f32 masters there is only "
+        "its %s copy; train with masters or without the pin",
+        x->label, tern_dtype(pass->dtype)->name);
+}
+
 static tern_tensor *copy_node(weights_pass *pass, const tern_tensor *x)
 {
     tern_tensor *in[TERN_MAX_INPUTS] = {NULL}, *low = cast_weight(pass, x);
     if (low) return low;
-    if (x->op == TERN_OP_PARAMETER && !pass->masters) return tern_cast(low_weight(pass, x), TERN_F32);
+    if (x->op == TERN_OP_PARAMETER && !pass->masters) return widened_weight(pass, x);
     for (int32_t i = 0; i < x->in_count; i++) in[i] = pass->copies[x->in[i]->id];
     return tern_graph_copy(pass->out, x, in, x->pass);
 }
