@@ -90,22 +90,32 @@ typedef enum tern_kernel_kind {
     TERN_KERNEL_KIND_COUNT
 } tern_kernel_kind;
 
-/* Arguments and words of each kind. Tensors are (buffer, byte offset) in this order; words are u32 (f32 as bits).
+/* clang-format off: a table
  *
- * Words that a PHILOX instruction names follow those listed here.
+ * Arguments and words of each kind. Tensors are (buffer, byte offset) in this order; words are u32 (f32 as bits). Words
+ * that a PHILOX instruction names follow those listed here. Registers and sums are f32, 16-bit tensors are storage.
  *
- * TAPE           tensors: the tape's                         words: dims[dim_count]
- * MATMUL         A, B, then the epilogue tape's tensors      words: batch, M, N, K, a_batch, a_ld, b_batch, b_ld
+ * TAPE           tensors: the tape's
+ *                words: dims[dim_count]
+ * MATMUL         A, B (each f32, f16 or bf16), then the epilogue tape's tensors
+ *                words: batch, M, N, K, a_batch, a_ld, b_batch, b_ld; batch strides of 0 broadcast
  *                A(b, m, k) at b a_batch + m a_ld + k, or with a_transposed at b a_batch + k a_ld + m;
- *                B(b, k, n) at b b_batch + k b_ld + n, or with b_transposed at b b_batch + n b_ld + k. Accumulates in
- * f32. batch 0 strides broadcast. The epilogue stores; ACC is the sum. ATTENTION      q, k, v, o, lse words: B, H, Tq,
- * Tk, q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h, scale q(b, t, h, d) at b q_b + t q_t + h q_h + d; o contiguous (B,
- * Tq, H, D); lse (B, Tq, H) = log sum exp of the scaled scores ATTENTION_DQ   q, k, v, do, lse, delta, dq words as
- * ATTENTION; do, dq contiguous (B, Tq, H, D); delta (B, Tq, H) = sum_d do * o ATTENTION_DKV  q, k, v, do, lse, delta,
- * dk, dv             words as ATTENTION; dk, dv contiguous (B, Tk, H, D) SCATTER_ADD    dy (N, D), sorted: order (N),
- * offsets (V + 1); unsorted: ids (N) (u32 or i32), then the epilogue's tensors words: 1, V, D, N. ACC at (0, v, d) =
- * sum of dy(n, d) over ids(n) == v, in a fixed order
- */
+ *                B(b, k, n) at b b_batch + k b_ld + n, or with b_transposed at b b_batch + n b_ld + k.
+ *                The epilogue stores; ACC is the f32 sum.
+ * ATTENTION      q, k, v, o, lse; q, k, v, o and their gradients below are of one dtype: f32, f16 or bf16;
+ *                lse and delta are f32
+ *                words: B, H, Tq, Tk, q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h, scale
+ *                q(b, t, h, d) at b q_b + t q_t + h q_h + d; o contiguous (B, Tq, H, D);
+ *                lse (B, Tq, H) = log sum exp of the scaled scores
+ * ATTENTION_DQ   q, k, v, do, lse, delta, dq; words as ATTENTION; do, dq contiguous (B, Tq, H, D);
+ *                delta (B, Tq, H) = sum_d do * o
+ * ATTENTION_DKV  q, k, v, do, lse, delta, dk, dv; words as ATTENTION; dk, dv contiguous (B, Tk, H, D)
+ * SCATTER_ADD    dy (N, D) (f32, f16 or bf16), sorted: order (N), offsets (V + 1); unsorted: ids (N) (u32 or i32), then
+ *                the epilogue's tensors
+ *                words: 1, V, D, N
+ *                ACC at (0, v, d) = f32 sum of dy(n, d) over ids(n) == v, in a fixed order
+ *
+ * clang-format on */
 #define TERN_KERNEL_WORDS          18
 #define TERN_KERNEL_ARGUMENT_BYTES 128 /* 8 * tensors + 4 * words: what every Vulkan device takes as push constants */
 
