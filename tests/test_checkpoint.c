@@ -102,6 +102,7 @@ static void test_kind(size_t i, uint32_t before)
 {
     char name[64], why[256];
     const tern_setup_options options = options_of(i);
+    tern_step_position at;
     toy_run a, b;
     snprintf(name, sizeof name, "%s-%u", kinds[i].name, before);
     toy_start(&a, cpu, &options);
@@ -114,6 +115,8 @@ static void test_kind(size_t i, uint32_t before)
     TEST_OK(tern_checkpoint_restore(checkpoint, b.stepper));
     if (!tern_checkpoint_is_exact(checkpoint, b.setup, why, sizeof why)) fail_msg("%s: %s", name, why);
     expect_same(&a, &b, name);
+    tern_stepper_get_position(b.stepper, &at);
+    assert_true(at.seed == 3 && at.attempt == before / WINDOW && at.micros == before % WINDOW);
     train(&a, before, before + AFTER);
     train(&b, before, before + AFTER);
     expect_same(&a, &b, name);
