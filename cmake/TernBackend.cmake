@@ -50,6 +50,7 @@ function(tern_add_backend name)
   else()
     add_library(${target} MODULE ${ARG_SOURCES})
     target_link_libraries(${target} PRIVATE tern ${ARG_LIBRARIES} Threads::Threads ${CMAKE_DL_LIBS} m)
+    target_link_options(${target} PRIVATE ${TERN_HIDE_ARCHIVES})
     set_target_properties(${target} PROPERTIES PREFIX "" OUTPUT_NAME tern_${name} INSTALL_RPATH "$ORIGIN/.."
       LIBRARY_OUTPUT_DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/tern)
     install(TARGETS ${target} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tern)

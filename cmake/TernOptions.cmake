@@ -22,6 +22,9 @@ endif()
 # The same sums everywhere: a * b + c is two roundings unless fma is written, and nothing is reassociated.
 add_compile_options(-ffp-contract=off -fno-fast-math)
 
+# Of static libraries inside ours (glslang, SPIRV-Tools) nothing is exported, so that a program may have its own.
+set(TERN_HIDE_ARCHIVES "-Wl,--exclude-libs,ALL")
+
 set(CMAKE_C_FLAGS_DEBUG "-O1 -g -fno-omit-frame-pointer")
 set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g -fno-omit-frame-pointer")
 set(CMAKE_C_FLAGS_RELEASE "-O3 -DNDEBUG")
