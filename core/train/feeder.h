@@ -3,7 +3,7 @@
  *
  *     thread: callback ──> [ batch | batch | batch ] ──> tern_feeder_next ... tern_feeder_release
  *
- * What it is not: it knows no graph and no device, only names and sizes; loader.h is the same for text.
+ * What it is not: it knows no graph and no device, only names and sizes. loader.h feeds text through it.
  * Invariants: a batch is written only by the thread while free and read only by the caller while taken; batches come in
  * the callback's order; its end or its error comes after the batches before it and stays. In a child after fork, which
  * has no such thread, next is an error and destroy waits for nothing. */

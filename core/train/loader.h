@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* loader.h - a thread that prepares the next training batches while the device computes.
+/* loader.h - text batches prepared by a thread (feeder.h) while the device computes.
  *
  *     thread: fill ──> [ slot | slot | slot ] ──> tern_loader_next ... tern_loader_release
  *
