@@ -10,6 +10,7 @@
 #include "tests/test.h"
 
 char resume_folder[64];
+tern_gpt2_options resume_shape;
 static char corpus[96];
 static char warnings[4096];
 
@@ -58,7 +59,8 @@ tern_text_options resume_options(uint64_t steps)
     tern_text_options o;
     paths[0] = corpus;
     tern_text_options_init(&o);
-    o.model = (tern_gpt2_options){1, 2, 16, 256, 8, 8, 2, 0.2, 1e-5};
+    resume_shape = (tern_gpt2_options){1, 2, 16, 256, 8, 8, 2, 0.2, 1e-5};
+    tern_gpt2_text(&resume_shape, &o.model);
     o.accumulate = RESUME_ACCUMULATE;
     o.data_paths = paths;
     o.data_count = 1;

@@ -3,6 +3,7 @@
 #ifndef TERN_TESTS_RESUME_FIXTURE_H
 #define TERN_TESTS_RESUME_FIXTURE_H
 
+#include "core/models/gpt2_text.h"
 #include "core/train/checkpoints.h"
 #include "core/train/text_trainer.h"
 
@@ -14,6 +15,8 @@ extern char resume_folder[];
 int resume_set_up(void **state);
 int resume_tear_down(void **state);
 
+/* The model of resume_options, which resets it. */
+extern tern_gpt2_options resume_shape;
 /* The tiny GPT-2 with dropout, 3 micro-batches a step, AdamW, a horizon of `steps`. */
 tern_text_options resume_options(uint64_t steps);
 tern_text_trainer *resume_start(tern_device *device, const tern_text_options *options);

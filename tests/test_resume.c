@@ -232,9 +232,24 @@ static void test_schedule(void **state)
 
 /* ------------------------------------------------------------------ refusals */
 
-static void change_layers(tern_text_options *o) { o->model.layers = 2; }
-static void change_heads(tern_text_options *o) { o->model.heads = 4; }
-static void change_dropout(tern_text_options *o) { o->model.dropout = 0.1; }
+static void change_layers(tern_text_options *o)
+{
+    (void)o;
+    resume_shape.layers = 2;
+}
+
+static void change_heads(tern_text_options *o)
+{
+    (void)o;
+    resume_shape.heads = 4;
+}
+
+static void change_dropout(tern_text_options *o)
+{
+    (void)o;
+    resume_shape.dropout = 0.1;
+}
+
 static void change_batch(tern_text_options *o) { o->model.batch = 4; }
 static void change_accumulate(tern_text_options *o) { o->accumulate = 2; }
 static void change_seed(tern_text_options *o) { o->seed = 8; }

@@ -3,6 +3,7 @@
  *
  * Trains on the cpu backend; limits come from null. No GPU. */
 #include "core/base/file.h"
+#include "core/models/gpt2_text.h"
 #include "core/train/sample.h"
 #include "core/train/text_trainer.h"
 #include "tests/test.h"
@@ -60,18 +61,25 @@ static void test_trainer_refusals(void **state)
     const char *path = corpus;
     tern_text_options good, o;
     tern_text_options_init(&good);
-    good.model = test_tiny;
+    tern_gpt2_options shape = test_tiny;
+    tern_gpt2_text(&shape, &good.model);
     good.data_paths = &path;
     good.data_count = 1;
     o = good;
-    o.model.heads = 3;
+    shape.heads = 3;
     refuse(device, &o, "3 heads do not divide a width of 16");
+    shape.heads = test_tiny.heads;
+    o = good;
+    o.model.kind = NULL;
+    refuse(device, &o, "no model was given");
     o = good;
     o.data_count = 0;
     refuse(device, &o, "no data were given");
     o = good;
-    o.model.context = o.model.positions = 5000;
+    shape.context = shape.positions = 5000;
+    tern_gpt2_text(&shape, &o.model);
     refuse(device, &o, "the data have 3600 bytes, but a context of 5000 needs at least 5001");
+    shape = test_tiny;
     o = good;
     o.optimizer.beta1 = 1.5;
     refuse(device, &o, "beta1 is 1.5");
@@ -93,6 +101,8 @@ static void test_train_save_sample(void **state)
     const char *path = corpus;
     char out[96], file[128];
     tern_text_options o;
+    tern_gpt2_options shape = test_tiny, read;
+    tern_text_model model;
     tern_text_trainer *trainer = NULL, *other = NULL;
     tern_step_report report;
     double first = 0, loss = 0, again = 0;
@@ -101,8 +111,8 @@ static void test_train_save_sample(void **state)
     uint64_t tokens = 0;
     snprintf(out, sizeof out, "%s/deep/run", folder);
     tern_text_options_init(&o);
-    o.model = test_tiny;
-    o.model.dropout = 0.05;
+    shape.dropout = 0.05;
+    tern_gpt2_text(&shape, &o.model);
     o.data_paths = &path;
     o.data_count = 1;
     o.accumulate = 2;
@@ -155,7 +165,7 @@ static void test_train_save_sample(void **state)
     TEST_OK(tern_text_trainer_evaluate(other, 0, &again, &tokens));
     assert_true(again == loss);
     tern_text_trainer_destroy(other);
-    o.model.width = 32;
+    shape.width = 32;
     TEST_OK(tern_text_trainer_create(device, &o, &other));
     TEST_ERROR(tern_text_trainer_load(other, file), TERN_ERROR_INVALID, "another shape");
     tern_text_trainer_destroy(other);
@@ -165,7 +175,8 @@ static void test_train_save_sample(void **state)
     tern_sampler *sampler = NULL;
     const tern_sample_options greedy = {.temperature = 0};
     uint32_t token = 0;
-    TEST_OK(tern_sampler_create(device, out, &sampler));
+    TEST_OK(tern_gpt2_text_read(out, &read, &model));
+    TEST_OK(tern_sampler_create(device, &model, out, &sampler));
     TEST_ERROR(tern_sampler_next(sampler, &token), TERN_ERROR_INVALID, "no prompt");
     TEST_ERROR(tern_sampler_prompt(sampler, "", 0, &greedy), TERN_ERROR_INVALID, "empty");
     TEST_OK(tern_sampler_prompt(sampler, "abc", 3, &greedy));
@@ -174,7 +185,7 @@ static void test_train_save_sample(void **state)
         assert_int_equal(token, 'a' + (3 + i) % 18);
     }
     tern_sampler_destroy(sampler);
-    TEST_ERROR(tern_sampler_create(device, folder, &sampler), TERN_ERROR_NOT_FOUND, "config.json");
+    TEST_ERROR(tern_gpt2_text_read(folder, &read, &model), TERN_ERROR_NOT_FOUND, "config.json");
     tern_device_close(device);
 }
 

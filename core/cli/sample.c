@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "core/cli/train_options.h"
+#include "core/models/gpt2_text.h"
 #include "core/train/sample.h"
 
 typedef struct sample_command {
@@ -70,12 +71,15 @@ int tern_cli_sample(int argc, char **argv)
 {
     tern_status status;
     sample_command command;
+    tern_gpt2_options shape;
+    tern_text_model model;
     tern_device *device = NULL;
     tern_sampler *sampler = NULL;
     int code = parse(&command, argc, argv);
     if (code != TERN_CLI_GO) return code;
     TERN_TRY(tern_cli_open_device(&command.device, &device));
-    TERN_TRY(tern_sampler_create(device, command.folder, &sampler));
+    TERN_TRY(tern_gpt2_text_read(command.folder, &shape, &model));
+    TERN_TRY(tern_sampler_create(device, &model, command.folder, &sampler));
     TERN_TRY(write_text(&command, sampler));
     code = TERN_CLI_OK;
 fail:

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/models/gpt2_text.h"
+
 static void fill_table(tern_train_flags *f)
 {
     const tern_cli_option rows[] = {
@@ -106,7 +108,7 @@ void tern_train_flags_apply(const tern_train_flags *f, tern_text_options *out_op
 {
     tern_text_options options;
     tern_text_options_init(&options);
-    options.model = f->shape;
+    tern_gpt2_text(&f->shape, &options.model);
     options.data_paths = (const char *const *)&f->data;
     options.data_count = 1;
     options.val_split = f->val_split;

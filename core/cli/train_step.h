@@ -11,6 +11,7 @@
 #define TERN_CLI_TRAIN_STEP_H
 
 #include "core/cli/cli.h"
+#include "core/models/gpt2.h"
 #include "core/train/text_trainer.h"
 
 #define TERN_TRAIN_STEP_ROWS 11

@@ -15,7 +15,7 @@
 #define BYTE_TOKENS   256u
 
 struct tern_sampler {
-    tern_gpt2_options model;
+    tern_text_model model;
     tern_sample_options options;
     tern_graph *graph;
     tern_session *session;
@@ -60,13 +60,11 @@ static tern_status build(tern_sampler *s, tern_device *device, const char *folde
     const size_t bytes = strlen(folder) + sizeof "/model.safetensors";
     char *path = malloc(bytes);
     if (!path) return tern_error_memory("a path", bytes);
-    snprintf(path, bytes, "%s/config.json", folder);
-    TERN_TRY(tern_gpt2_config_read(path, &s->model));
     snprintf(path, bytes, "%s/model.safetensors", folder);
     TERN_TRY(tern_safetensors_open(path, &file));
     TERN_TRY(tern_graph_create(&s->graph));
     s->graph->training = false;
-    TERN_TRY(tern_gpt2_build_logits(s->graph, &s->model));
+    TERN_TRY(s->model.kind->build_logits(s->graph, s->model.options));
     TERN_TRY(tern_session_create(device, s->graph, NULL, &s->session));
     TERN_TRY(load_weights(s, file));
     s->ids = calloc(s->model.context, sizeof *s->ids);
@@ -79,11 +77,13 @@ fail:
     return status;
 }
 
-tern_status tern_sampler_create(tern_device *device, const char *folder, tern_sampler **out_sampler)
+tern_status tern_sampler_create(tern_device *device, const tern_text_model *model, const char *folder,
+                                tern_sampler **out_sampler)
 {
     tern_sampler *s = calloc(1, sizeof *s);
     *out_sampler = NULL;
     if (!s) return tern_error_memory("a sampler", sizeof *s);
+    s->model = *model;
     tern_status status = build(s, device, folder);
     if (status < 0)
         tern_sampler_destroy(s);
@@ -101,8 +101,6 @@ void tern_sampler_destroy(tern_sampler *s)
     free(s->logits);
     free(s);
 }
-
-const tern_gpt2_options *tern_sampler_model(const tern_sampler *s) { return &s->model; }
 
 static void push(tern_sampler *s, uint32_t token)
 {

@@ -9,7 +9,7 @@
 #define TERN_TRAIN_SAMPLE_H
 
 #include "core/device/device.h"
-#include "core/models/gpt2.h"
+#include "core/train/text_model.h"
 
 typedef struct tern_sampler tern_sampler;
 
@@ -19,10 +19,11 @@ typedef struct tern_sample_options {
     uint64_t seed;
 } tern_sample_options;
 
-/* Reads config.json and model.safetensors of the folder. */
-TERN_MUST_USE tern_status tern_sampler_create(tern_device *device, const char *folder, tern_sampler **out_sampler);
+/* Reads model.safetensors of the folder; the model's options, which outlive the sampler, are those of its config.json.
+ */
+TERN_MUST_USE tern_status tern_sampler_create(tern_device *device, const tern_text_model *model, const char *folder,
+                                              tern_sampler **out_sampler);
 void tern_sampler_destroy(tern_sampler *sampler);
-const tern_gpt2_options *tern_sampler_model(const tern_sampler *sampler);
 /* Starts anew with a prompt of bytes, at least one. TERN_ERROR_INVALID when it is empty or a byte is not in the
  * vocabulary. */
 TERN_MUST_USE tern_status tern_sampler_prompt(tern_sampler *sampler, const void *bytes, size_t count,

@@ -30,9 +30,9 @@ static char *join(const char *folder, const char *name)
 
 /* --------------------------------------------------------------------- facts */
 
-static bool add_model(cJSON *facts, const tern_gpt2_options *model)
+static bool add_model(cJSON *facts, const tern_text_model *model)
 {
-    char *text = tern_gpt2_config_write(model);
+    char *text = model->kind->config(model->options);
     cJSON *config = text ? cJSON_Parse(text) : NULL;
     free(text);
     if (config && cJSON_AddItemToObject(facts, TERN_FACTS_MODEL, config))
@@ -262,7 +262,7 @@ tern_status tern_text_trainer_save(tern_text_trainer *t, const char *folder, con
     tern_status status;
     tern_checkpoints_kept kept;
     char *path = join(folder, "config.json"), *run = join(folder, "run.json");
-    char *config = tern_gpt2_config_write(&t->options.model);
+    char *config = t->options.model.kind->config(t->options.model.options);
     if (!path || !run || !config) {
         status = tern_error_memory("the paths of a run", strlen(folder));
         goto fail;

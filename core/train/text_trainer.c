@@ -13,7 +13,6 @@
 void tern_text_options_init(tern_text_options *options)
 {
     memset(options, 0, sizeof *options);
-    options->model = (tern_gpt2_options){4, 8, 256, 256, 128, 128, 8, 0.0, 1e-5};
     options->accumulate = 1;
     options->val_split = 0.1;
     options->schedule = (tern_schedule){.lr = 1e-3, .min_lr = 1e-4, .warmup = 100, .steps = 1000};
@@ -23,15 +22,15 @@ void tern_text_options_init(tern_text_options *options)
 
 static tern_status build_model(void *context, tern_graph *graph, uint32_t batch)
 {
-    tern_gpt2_options options = *(const tern_gpt2_options *)context;
-    options.batch = batch;
-    return tern_gpt2_build_loss(graph, &options);
+    const tern_text_model *model = context;
+    return model->kind->build_loss(graph, model->options, batch);
 }
 
 static tern_status check_options(const tern_text_options *o)
 {
     tern_status status;
-    TERN_TRY(tern_gpt2_check(&o->model));
+    if (!o->model.kind) return tern_error(TERN_ERROR_INVALID, "no model was given to train");
+    TERN_TRY(o->model.kind->check(o->model.options));
     TERN_TRY(tern_optimizer_check(&o->optimizer));
     TERN_TRY(tern_update_check(&o->update));
     if (o->data_count == 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* text_trainer.h - a GPT-2 trained on text: data, schedule, steps, validation and the run's folder in one object.
+/* text_trainer.h - a model trained on text: data, schedule, steps, validation and the run's folder in one object.
  *
  *     text ──> data ──> loader thread ──> stepper ──> reports
  *                                          │  └──> checkpoint, model.safetensors, config.json, run.json
@@ -12,12 +12,12 @@
 
 #include <signal.h>
 
-#include "core/models/gpt2.h"
 #include "core/train/checkpoint.h"
 #include "core/train/diagnose.h"
 #include "core/train/run.h"
 #include "core/train/schedule.h"
 #include "core/train/step.h"
+#include "core/train/text_model.h"
 
 typedef struct tern_text_trainer tern_text_trainer;
 
@@ -29,7 +29,7 @@ typedef struct tern_text_resume {
 } tern_text_resume;
 
 typedef struct tern_text_options {
-    tern_gpt2_options model;       /* context is also the data's; batch is one micro-batch's */
+    tern_text_model model;         /* its options must outlive the trainer */
     uint32_t accumulate;           /* micro-batches per step */
     uint64_t calibrate;            /* steps between calibrations by the first micro-batch; 0: none */
     const char *const *data_paths; /* files or folders of text */
@@ -44,8 +44,8 @@ typedef struct tern_text_options {
     const tern_text_resume *resume; /* NULL: from the start */
 } tern_text_options;
 
-/* gpt-s, accumulate 1, val_split 0.1, lr 1e-3 to 1e-4 over 1000 steps with 100 of warm-up, betas 0.9 and 0.95, epsilon
- * 1e-8, weight decay 0.1, clip 1, no data. */
+/* No model, accumulate 1, val_split 0.1, lr 1e-3 to 1e-4 over 1000 steps with 100 of warm-up, betas 0.9 and 0.95,
+ * epsilon 1e-8, weight decay 0.1, clip 1, no data. */
 void tern_text_options_init(tern_text_options *options);
 
 typedef struct tern_text_info {
