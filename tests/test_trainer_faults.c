@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_trainer_faults.c - options and graphs that are refused; drivers whose calls fail one after another; what does
  * not grow. On null and cpu. */
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "core/train/trainer_internal.h"
@@ -168,6 +169,42 @@ static void test_every_failure(void **state)
     }
 }
 
+/* Each call of the driver fails once while a checkpoint is saved, then while one is restored: no half of one is left,
+ * and what was saved before is still there to go on from. */
+static void test_failures_around_files(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/tern-faults-XXXXXX", command[160];
+    assert_non_null(mkdtemp(folder));
+    for (int resume = 0; resume < 2; resume++) {
+        bool done = false;
+        for (uint64_t call = 1; !done; call++) {
+            classifier f = {.device = test_open_device("null", 0)};
+            tern_graph *graph = classifier_graph(BATCH, 0.1);
+            TEST_OK(tern_trainer_create(f.device, graph, NULL, &f.trainer));
+            tern_graph_destroy(graph);
+            TEST_OK(classifier_step(&f, BATCH, NULL));
+            TEST_OK(tern_trainer_finish(f.trainer, NULL));
+            test_null_hooks(f.device)->fail_call(call, TERN_ERROR_DRIVER);
+            const tern_status status =
+                resume ? tern_trainer_resume(f.trainer, folder, NULL) : tern_trainer_save(f.trainer, folder);
+            test_null_hooks(f.device)->fail_call(0, TERN_OK);
+            done = status >= 0;
+            if (!done) {
+                assert_int_equal(status, TERN_ERROR_DRIVER);
+                TEST_ERROR(tern_trainer_finish(f.trainer, NULL), TERN_ERROR_DRIVER, "failed before");
+            }
+            classifier_stop(&f);
+            snprintf(command, sizeof command, "test $(find %s -name 'state.json*' | wc -l) = %d", folder,
+                     done || resume);
+            assert_int_equal(system(command), 0);
+            assert_true(call < 500);
+        }
+    }
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
 /* A hundred steps on null: nothing grows, and no value of the present window is waited for. */
 static void test_nothing_grows(void **state)
 {
@@ -194,9 +231,8 @@ static void test_nothing_grows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused_options),
-        cmocka_unit_test(test_refused_graphs),
-        cmocka_unit_test(test_every_failure),
+        cmocka_unit_test(test_refused_options), cmocka_unit_test(test_refused_graphs),
+        cmocka_unit_test(test_every_failure),   cmocka_unit_test(test_failures_around_files),
         cmocka_unit_test(test_nothing_grows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
