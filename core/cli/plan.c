@@ -7,23 +7,27 @@
  * What it is not: nothing is allocated on the device and no kernel is built. */
 #include "core/cli/plan.h"
 
+#include "core/cli/train_optimizer.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
-/* An optimizer's bytes per parameter: weight, gradient, two moments. No plan needs fewer. */
-#define BYTES_PER_PARAMETER 16u
+/* A weight in 16 bit and its gradient in f32, nothing else. No plan needs fewer. */
+#define BYTES_PER_PARAMETER 6u
 
 typedef struct plan_command {
     tern_cli_device device;
     tern_cli_model model;
+    tern_train_optimizer_flags optimizer;
     const char *limits;
     bool json;
 } plan_command;
 
 static int parse(plan_command *c, int argc, char **argv, tern_gpt2_options *out_shape)
 {
-    tern_cli_option options[TERN_CLI_MODEL_OPTION_COUNT + 5] = {{0}};
-    const tern_cli_option own[5] = {
+    enum { OWN = 5, BEFORE = TERN_CLI_MODEL_OPTION_COUNT + TERN_TRAIN_OPTIMIZER_ROWS, COUNT = BEFORE + OWN };
+    tern_cli_option options[COUNT] = {{0}};
+    const tern_cli_option own[OWN] = {
         {"limits", TERN_CLI_TEXT, &c->limits, "PROFILE", 0, 0,
          "plan for lavapipe, arc-a770, rtx-3090, rtx-4090, a100 or a JSON file's limits instead of a device here"},
         {"json", TERN_CLI_FLAG, &c->json, NULL, 0, 0, "one JSON object on stdout instead of the table"},
@@ -31,12 +35,14 @@ static int parse(plan_command *c, int argc, char **argv, tern_gpt2_options *out_
     };
     *c = (plan_command){.device = TERN_CLI_DEVICE_DEFAULTS};
     tern_cli_model_options(&c->model, options);
-    for (size_t i = 0; i < 5; i++) options[TERN_CLI_MODEL_OPTION_COUNT + i] = own[i];
+    tern_train_optimizer_init(&c->optimizer, options + TERN_CLI_MODEL_OPTION_COUNT);
+    for (size_t i = 0; i < OWN; i++) options[BEFORE + i] = own[i];
     const tern_cli_usage usage = {"plan", NULL,
                                   "Shows what training a GPT takes, before anything runs: bytes by kind, launches, the "
                                   "limit that binds, predicted times. Exits with 1 when it does not fit.",
-                                  options, TERN_CLI_MODEL_OPTION_COUNT + 5};
-    const int code = tern_cli_model_parse(&usage, &c->model, argc, argv);
+                                  options, COUNT};
+    int code = tern_cli_model_parse(&usage, &c->model, argc, argv);
+    if (code == TERN_CLI_GO) code = tern_train_optimizer_settle("plan", &c->optimizer);
     return code == TERN_CLI_GO ? tern_cli_model_get(&c->model, out_shape) : code;
 }
 
@@ -46,6 +52,7 @@ static int parse(plan_command *c, int argc, char **argv, tern_gpt2_options *out_
 typedef struct plan_settings {
     tern_plan_options plan;
     int32_t precision;
+    const tern_train_optimizer_flags *optimizer;
 } plan_settings;
 
 static tern_status build_model(void *context, tern_graph *graph, uint32_t batch)
@@ -55,15 +62,18 @@ static tern_status build_model(void *context, tern_graph *graph, uint32_t batch)
     return tern_gpt2_build_loss(graph, &shape);
 }
 
-/* The trainer's setup with its default optimizer, whose values change no byte. */
+/* The trainer's setup. grouped: with the rules by name, which a smaller model may have no parameters for. */
 static tern_status create_setup(tern_device *device, const plan_settings *settings, tern_gpt2_options *shape,
-                                tern_setup **out_setup)
+                                bool grouped, tern_setup **out_setup)
 {
     tern_text_options train;
     tern_text_options_init(&train);
     const tern_setup_options options = {.model = {build_model, shape},
                                         .batch = shape->batch,
-                                        .optimizer = train.optimizer,
+                                        .optimizer = settings->optimizer->numbers,
+                                        .groups = settings->optimizer->rules,
+                                        .group_count = grouped ? settings->optimizer->rule_count : 0,
+                                        .no_masters = settings->optimizer->no_masters,
                                         .update = train.update,
                                         .evaluate = true,
                                         .precision = settings->precision,
@@ -81,7 +91,7 @@ static tern_status count_block(tern_device *device, const plan_settings *setting
         tern_setup *setup = NULL;
         tern_gpt2_options small = *shape;
         small.layers = 2 + i;
-        TERN_TRY(create_setup(device, settings, &small, &setup));
+        TERN_TRY(create_setup(device, settings, &small, false, &setup));
         launches[i] = setup->programs[TERN_PROGRAM_MICRO].lowered->launch_count;
         tern_setup_destroy(setup);
     }
@@ -141,7 +151,7 @@ static tern_status try_shape(const search *s, tern_gpt2_options *shape, bool *ou
     tern_setup_memory memory;
     *out_fits = false;
     if (BYTES_PER_PARAMETER * tern_gpt2_parameter_count(shape) > s->device->info.memory_free_bytes) return TERN_OK;
-    const tern_status status = create_setup(s->device, s->settings, shape, &setup);
+    const tern_status status = create_setup(s->device, s->settings, shape, false, &setup);
     if (status == TERN_ERROR_DEVICE_MEMORY || status == TERN_ERROR_UNSUPPORTED) return TERN_OK;
     if (status < 0) return status;
     tern_setup_measure(setup, &memory);
@@ -247,7 +257,7 @@ static tern_status show(const plan_command *c, tern_device *device, const plan_s
     tern_status status;
     tern_setup *setup = NULL;
     tern_gpt2_options shape = plan->shape;
-    status = create_setup(device, settings, &shape, &setup);
+    status = create_setup(device, settings, &shape, true, &setup);
     if (status == TERN_ERROR_UNSUPPORTED || status == TERN_ERROR_DEVICE_MEMORY)
         return refuse_tensor(c, device, settings, plan);
     if (status < 0) return status;
@@ -277,7 +287,11 @@ int tern_cli_plan(int argc, char **argv)
     tern_device *device = NULL;
     plan_settings settings;
     int code = parse(&command, argc, argv, &plan.shape);
-    if (code != TERN_CLI_GO) return code;
+    if (code != TERN_CLI_GO) {
+        tern_train_optimizer_finish(&command.optimizer);
+        return code;
+    }
+    settings.optimizer = &command.optimizer;
     TERN_TRY(tern_cli_open_limited(&command.device, command.limits, true, &device, &settings.plan));
     TERN_TRY(tern_cli_precision(&command.model, device, &plan.precision));
     settings.precision = plan.precision.dtype;
@@ -288,5 +302,6 @@ int tern_cli_plan(int argc, char **argv)
 fail:
     if (status < 0) code = tern_cli_fail(status);
     tern_device_close(device);
+    tern_train_optimizer_finish(&command.optimizer);
     return code;
 }

@@ -22,7 +22,6 @@ static void fill_table(tern_train_flags *f)
         {"warmup", TERN_CLI_INTEGER, &f->warmup, "N", 0, 1e9,
          "steps until the highest learning rate (default a tenth of --steps, at most 100)"},
         {"clip", TERN_CLI_REAL, &f->clip, "X", 0, 1e6, "largest norm of the gradient, 0: any"},
-        {"weight-decay", TERN_CLI_REAL, &f->weight_decay, "X", 0, 1000, "AdamW's decay, of matrices only"},
         {"seed", TERN_CLI_INTEGER, &f->seed, "N", 0, 9007199254740992.0,
          "of the weights, the order of the data, dropout"},
         {"val-split", TERN_CLI_REAL, &f->val_split, "X", 0, 0.9, "fraction of the data held out, its end; 0: none"},
@@ -43,10 +42,16 @@ static void fill_table(tern_train_flags *f)
          "believe no more of the device than lavapipe, arc-a770, rtx-3090, rtx-4090, a100 or a JSON file says"},
         TERN_CLI_DEVICE_OPTIONS(&f->device),
     };
-    enum { BEFORE = TERN_CLI_MODEL_OPTION_COUNT + TERN_TRAIN_STEP_ROWS, COUNT = sizeof rows / sizeof *rows };
+    enum {
+        AFTER_MODEL = TERN_CLI_MODEL_OPTION_COUNT,
+        AFTER_OPTIMIZER = AFTER_MODEL + TERN_TRAIN_OPTIMIZER_ROWS,
+        AFTER_STEP = AFTER_OPTIMIZER + TERN_TRAIN_STEP_ROWS
+    };
+    enum { BEFORE = AFTER_STEP, COUNT = sizeof rows / sizeof *rows };
     _Static_assert(BEFORE + COUNT <= TERN_TRAIN_FLAGS_MAX, "a longer table");
     tern_cli_model_options(&f->model, f->options);
-    tern_train_step_init(&f->step, f->options + TERN_CLI_MODEL_OPTION_COUNT);
+    tern_train_optimizer_init(&f->optimizer, f->options + AFTER_MODEL);
+    tern_train_step_init(&f->step, f->options + AFTER_OPTIMIZER);
     memcpy(f->options + BEFORE, rows, sizeof rows);
     f->usage =
         (tern_cli_usage){"train", NULL,
@@ -79,7 +84,6 @@ int tern_train_flags_parse(tern_train_flags *f, int argc, char **argv)
                             .lr = 1e-3,
                             .min_lr = NAN,
                             .clip = 1,
-                            .weight_decay = 0.1,
                             .argc = argc,
                             .argv = argv,
                             .val_split = 0.1,
@@ -91,6 +95,7 @@ int tern_train_flags_parse(tern_train_flags *f, int argc, char **argv)
     if (code == TERN_CLI_GO) code = settle(f);
     if (code == TERN_CLI_GO) code = tern_cli_refuse_null(&f->usage, &f->device);
     if (code == TERN_CLI_GO) code = tern_cli_model_get(&f->model, &f->shape);
+    if (code == TERN_CLI_GO) code = tern_train_optimizer_settle("train", &f->optimizer);
     if (code == TERN_CLI_GO) code = tern_train_step_settle(&f->step, &f->shape);
     if (code != TERN_CLI_GO) return code;
     f->model.heads = f->shape.heads;
@@ -100,6 +105,7 @@ int tern_train_flags_parse(tern_train_flags *f, int argc, char **argv)
 
 void tern_train_flags_finish(tern_train_flags *f)
 {
+    tern_train_optimizer_finish(&f->optimizer);
     free(f->text);
     f->text = NULL;
 }
@@ -115,7 +121,10 @@ void tern_train_flags_apply(const tern_train_flags *f, tern_text_options *out_op
     options.seed = (uint64_t)f->seed;
     options.schedule =
         (tern_schedule){.lr = f->lr, .min_lr = f->min_lr, .warmup = (uint64_t)f->warmup, .steps = (uint64_t)f->steps};
-    options.optimizer.weight_decay = f->weight_decay;
+    options.optimizer = f->optimizer.numbers;
+    options.groups = f->optimizer.rules;
+    options.group_count = f->optimizer.rule_count;
+    options.no_masters = f->optimizer.no_masters;
     options.update.clip = f->clip;
     tern_train_step_apply(&f->step, &options);
     *out_options = options;

@@ -10,6 +10,7 @@
 #ifndef TERN_CLI_TRAIN_FLAGS_H
 #define TERN_CLI_TRAIN_FLAGS_H
 
+#include "core/cli/train_optimizer.h"
 #include "core/cli/train_options.h"
 #include "core/cli/train_step.h"
 
@@ -19,9 +20,10 @@ typedef struct tern_train_flags {
     tern_cli_device device;
     tern_cli_model model;
     tern_train_step_flags step;
+    tern_train_optimizer_flags optimizer;
     const char *data, *out, *limits, *resume;
     int64_t steps, warmup, seed, log_every, eval_every, save_every, save_every_micro, keep;
-    double lr, min_lr, clip, weight_decay, val_split, save_minutes;
+    double lr, min_lr, clip, val_split, save_minutes;
     bool json, allow_other_data, new_settings;
     tern_gpt2_options shape; /* the model's, checked */
     char *text;              /* all flags as JSON, for run.json */

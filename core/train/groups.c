@@ -141,6 +141,35 @@ tern_status tern_parameter_group_parse(const char *text, tern_parameter_group *o
     return check_group(out_group);
 }
 
+tern_status tern_parameter_groups_parse(const char *text, tern_parameter_group **out_groups, uint32_t *out_count)
+{
+    tern_status status = TERN_OK;
+    uint32_t most = 1;
+    char *rest = NULL, *copy = NULL;
+    tern_parameter_group *groups = NULL;
+    for (const char *c = text; c && *c; c++) most += *c == ';';
+    *out_groups = NULL;
+    *out_count = 0;
+    if (!text) return TERN_OK;
+    copy = strdup(text);
+    groups = calloc(most, sizeof *groups);
+    if (!copy || !groups) {
+        status = tern_error_memory("the parameter groups", most * sizeof *groups);
+        goto fail;
+    }
+    for (char *rule = strtok_r(copy, ";", &rest); rule; rule = strtok_r(NULL, ";", &rest)) {
+        rule += strspn(rule, " \t\n");
+        for (size_t end = strlen(rule); end > 0 && strchr(" \t\n", rule[end - 1]); end--) rule[end - 1] = 0;
+        if (rule[0]) TERN_TRY(tern_parameter_group_parse(rule, &groups[(*out_count)++]));
+    }
+    *out_groups = groups;
+    groups = NULL;
+fail:
+    free(groups);
+    free(copy);
+    return status;
+}
+
 /* --------------------------------------------------------------------- rules */
 
 static const tern_parameter_group *first_match(const tern_parameter_group *groups, uint32_t count, const char *name)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* groups.h - parameter groups by name: who learns faster, who decays, who is frozen.
  *
- *     {"h.0.*", lr=0.1} {"*.bias", frozen} ...      the first pattern that matches a name decides
+ *     {"*.h.0.*", lr=0.1} {"*.bias", frozen} ...      the first pattern that matches a name decides
  *     no pattern: lr 1, trained; rank >= 2 decays by the optimizer's number, vectors do not
  *
  * What it is not: it lays nothing out (layout.h turns rules into groups of segments).
@@ -35,6 +35,9 @@ void tern_parameter_group_init(tern_parameter_group *out_group, const char *patt
 /* From text "PATTERN:lr=0.1,decay=0,frozen" (each part optional; also "adamw" and "muon"). The sentence of an error
  * quotes the text. */
 TERN_MUST_USE tern_status tern_parameter_group_parse(const char *text, tern_parameter_group *out_group);
+/* From "RULE;RULE;...", blanks around rules and empty ones allowed; NULL: none. free() the array. */
+TERN_MUST_USE tern_status tern_parameter_groups_parse(const char *text, tern_parameter_group **out_groups,
+                                                      uint32_t *out_count);
 bool tern_pattern_matches(const char *pattern, const char *name);
 
 /* Checks the groups' numbers, freezes the graph's parameters that they name. Before the backward pass.

@@ -38,6 +38,9 @@ typedef struct tern_text_options {
     uint64_t seed;
     tern_schedule schedule; /* lr, min_lr, warmup, steps */
     tern_optimizer optimizer;
+    const tern_parameter_group *groups; /* by name, the first match wins; need not outlive the trainer's creation */
+    uint32_t group_count;
+    bool no_masters; /* with a 16-bit precision: no f32 weights beside it */
     tern_update_options update;
     int32_t precision;              /* TERN_F32 (or 0), TERN_BF16 or TERN_F16 */
     tern_plan_options plan;         /* zeros: defaults */

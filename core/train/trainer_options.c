@@ -121,34 +121,6 @@ static tern_status take_optimizer(const tern_train_options *o, tern_optimizer *o
     return TERN_OK;
 }
 
-/* "rule;rule;...", blanks around rules and empty ones allowed. */
-static tern_status take_groups(const char *text, tern_parameter_group **out_groups, uint32_t *out_count)
-{
-    tern_status status = TERN_OK;
-    uint32_t most = 1;
-    char *rest = NULL, *copy = NULL;
-    tern_parameter_group *groups = NULL;
-    for (const char *c = text; c && *c; c++) most += *c == ';';
-    if (!text) return TERN_OK;
-    copy = strdup(text);
-    groups = calloc(most, sizeof *groups);
-    if (!copy || !groups) {
-        status = tern_error_memory("the parameter groups", most * sizeof *groups);
-        goto fail;
-    }
-    for (char *rule = strtok_r(copy, ";", &rest); rule; rule = strtok_r(NULL, ";", &rest)) {
-        rule += strspn(rule, " \t\n");
-        for (size_t end = strlen(rule); end > 0 && strchr(" \t\n", rule[end - 1]); end--) rule[end - 1] = 0;
-        if (rule[0]) TERN_TRY(tern_parameter_group_parse(rule, &groups[(*out_count)++]));
-    }
-    *out_groups = groups;
-    groups = NULL;
-fail:
-    free(groups);
-    free(copy);
-    return status;
-}
-
 static tern_status take_precision(const tern_trainer *t, const tern_train_options *o, int32_t *out_dtype)
 {
     tern_precision_choice choice;
@@ -177,7 +149,7 @@ tern_status tern_trainer_options_take(tern_trainer *t, const tern_train_options 
     TERN_TRY(take_schedule(t, o));
     TERN_TRY(take_precision(t, o, &out->precision));
     TERN_TRY(take_optimizer(o, &out->optimizer));
-    TERN_TRY(take_groups(o->groups, out_groups, &out->group_count));
+    TERN_TRY(tern_parameter_groups_parse(o->groups, out_groups, &out->group_count));
     out->groups = *out_groups;
 fail:
     return status;
