@@ -286,7 +286,8 @@ static tern_status end(const tern_train_flags *c, train_run *run)
 {
     tern_status status;
     tern_progress_outcome outcome = {.val = NAN, .diverged = run->bad_steps > 0 || run->stuck};
-    if (run->reported == run->progress.before) { /* the loop takes at least one step unless a signal came before it */
+    /* The loop takes at least one step unless a signal came before it, or a kill between the last one and the end. */
+    if (run->reported == run->progress.before && run->reported < (uint64_t)c->steps) {
         tern_progress_say(&run->progress, run->progress.before > 0
                                               ? "tern: stopped before this session's first step; what was saved stays"
                                               : "tern: stopped before the first step; nothing was saved");

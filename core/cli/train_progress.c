@@ -203,7 +203,9 @@ static void show_end(tern_progress *p, const tern_progress_outcome *o, double tr
 {
     const int count = p->done < TERN_PROGRESS_RECENT ? (int)p->done : TERN_PROGRESS_RECENT;
     end_live(p);
-    if (isfinite(train))
+    if (count == 0) /* all steps were an earlier session's */
+        fprintf(stderr, "all steps were done before");
+    else if (isfinite(train))
         fprintf(stderr, "train_loss %.4f (mean of the last %d %s)", train, count, count == 1 ? "step" : "steps");
     else
         fprintf(stderr, "train_loss not finite within the last %d %s", count, count == 1 ? "step" : "steps");

@@ -50,7 +50,7 @@ static tern_status check_steps(const tern_train_flags *f, tern_train_origin *ori
     if (at->attempt > steps || (at->attempt == steps && at->micros > 0))
         return tern_error(TERN_ERROR_INVALID, "%s has done %llu steps already, more than --steps %llu; give more",
                           origin->checkpoint->folder, (unsigned long long)at->attempt, (unsigned long long)steps);
-    if (at->attempt < steps) return TERN_OK;
+    if (at->attempt < steps || (origin->in_place && !tern_run_has_ended(f->out))) return TERN_OK;
     fprintf(stderr, "tern: %s has done its %llu steps already; give more --steps to go on\n",
             origin->checkpoint->folder, (unsigned long long)steps);
     origin->complete = true;

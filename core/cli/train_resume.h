@@ -18,7 +18,7 @@ typedef struct tern_train_origin {
     tern_text_resume resume;     /* for the trainer, with it */
     bool in_place;               /* --out is a run's folder and belongs to this process now */
     int lock;                    /* of it, else -1 */
-    bool complete;               /* it has done its steps already, which was said: nothing is to be done */
+    bool complete;               /* it has done its steps already, which was said, and ended: nothing is to be done */
 } tern_train_origin;
 
 /* Looks, locks and opens; refuses what cannot be gone on with. */

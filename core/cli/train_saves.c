@@ -21,7 +21,14 @@ void tern_train_saves_start(tern_train_saves *s, const tern_train_flags *flags, 
                             tern_progress *progress, bool in_place)
 {
     *s = (tern_train_saves){.flags = flags, .trainer = trainer, .progress = progress, .best = NAN};
-    if (in_place) s->best = tern_checkpoints_best_loss(flags->out);
+    if (in_place) {
+        tern_text_info info;
+        tern_text_trainer_info(trainer, &info);
+        s->best = tern_checkpoints_best_loss(flags->out);
+        s->any = true;
+        s->step = info.steps_done;
+        s->micro = info.micros_done;
+    }
     wind(s, false);
 }
 

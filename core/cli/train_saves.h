@@ -24,7 +24,8 @@ typedef struct tern_train_saves {
     bool any;
 } tern_train_saves;
 
-/* in_place: goes on in its folder, whose best validation counts. Without --out nothing is ever due. */
+/* in_place: goes on in its folder, whose best validation counts, and which holds the present place already. Without
+ * --out nothing is ever due. */
 void tern_train_saves_start(tern_train_saves *saves, const tern_train_flags *flags, tern_text_trainer *trainer,
                             tern_progress *progress, bool in_place);
 /* After a micro-batch; step: the one that it ended, or 0 inside one. */

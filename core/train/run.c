@@ -247,3 +247,20 @@ tern_status tern_run_cut(const char *folder, uint64_t steps)
     free(path);
     return status;
 }
+
+bool tern_run_has_ended(const char *folder)
+{
+    char *text = NULL, *path = join(folder, "metrics.jsonl");
+    size_t bytes = 0;
+    bool ended = false;
+    if (path && tern_file_read(path, 0, &text, &bytes) >= 0 && bytes > 0 && text[bytes - 1] == '\n') {
+        text[bytes - 1] = 0;
+        const char *before = strrchr(text, '\n');
+        cJSON *json = cJSON_Parse(before ? before + 1 : text);
+        ended = cJSON_HasObjectItem(json, "steps");
+        cJSON_Delete(json);
+    }
+    free(text);
+    free(path);
+    return ended;
+}

@@ -34,6 +34,8 @@ bool tern_run_has_weights(const char *folder);
 
 /* Appends one line to metrics.jsonl, in one write; of a line that did not fit, nothing stays. */
 TERN_MUST_USE tern_status tern_run_append(const char *folder, const char *json_line);
+/* Whether the last line is the one that an ended run writes ("steps" in place of "step"). */
+bool tern_run_has_ended(const char *folder);
 /* Keeps the lines whose "step" is at most `steps`, and only those: half a line, later steps and the last line of an
  * ended run go. The file is replaced whole. Without a file, nothing happens. */
 TERN_MUST_USE tern_status tern_run_cut(const char *folder, uint64_t steps);
