@@ -2,7 +2,8 @@
 # The commands people type. The build itself is CMakeLists.txt with CMakePresets.json.
 #
 #   make demo     trains a small GPT on this repository's own text on the CPU and lets it write
-#   make test     builds the presets ci and dev (sanitizers) and runs all tests under both
+#   make test     builds the presets ci and dev (sanitizers) and runs all tests under both; in CI or with
+#                 TERN_LAB=1 the driver lab's too
 #   make deps     installs what is missing, asking first
 #   make lab      builds the driver lab: newer drivers in a chroot below build/lab (needs root)
 #   make lint     formatting of every file;  make format   fixes it
@@ -26,12 +27,15 @@ demo: all
 	build/release/bin/tern sample $(DEMO) --backend cpu --prompt "static " --tokens 300 --temperature 0.8 --seed 1
 
 lab:
+	@sh cmake/swiftshader.sh
 	@sh cmake/lab.sh up
 
 test: deps
 	cmake --preset ci
 	cmake --build --preset ci -j $(JOBS)
+	@sh cmake/lab.sh if-wanted up
 	ctest --preset ci
+	@sh cmake/lab.sh if-wanted test
 	cmake --preset dev
 	cmake --build --preset dev -j $(JOBS)
 	ctest --preset dev

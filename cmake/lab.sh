@@ -5,6 +5,7 @@
 #
 #   lab.sh up               builds or updates the lab; does nothing when it is ready
 #   lab.sh run COMMAND...   runs COMMAND inside, in the project's folder
+#   lab.sh test             builds tern inside and runs what touches a driver, once per driver (lab-tests.sh)
 #   lab.sh down [--purge]   unmounts what is still mounted in it (normally nothing) [and deletes it]
 #
 #   TERN_LAB_DIR     where it stands; build/lab without it        TERN_LAB_MIRROR   the Debian mirror; without it the
@@ -17,6 +18,9 @@
 #
 # Needs root, for the chroot and the mounts; installs nothing on the host but debootstrap, by the rules of deps.sh.
 # Exit status 77: no lab can be made on this machine (not root, or mounts are forbidden); 1: it should have worked.
+#
+# `make test` asks with `lab.sh if-wanted up` and `if-wanted test`: wanted are they in CI (CI=true), where a machine that
+# forbids mounts is told loudly and is no failure, and with TERN_LAB=1, where it is one. Else one line says how to get them.
 #
 # shellcheck disable=SC2086  # lists of packages are meant to be split
 set -eu
@@ -153,6 +157,21 @@ down() { # mounts made by hand, or by a script that knew no namespace
   [ "${1-}" != --purge ] || rm -rf --one-file-system "$lab"
 }
 
+if_wanted() {
+  if [ "${CI:-}" != true ] && [ "${TERN_LAB:-}" != 1 ]; then
+    [ "$1" = up ] || say "skipped the tests on newer drivers and SwiftShader; to run them too: TERN_LAB=1 make test (needs root)"
+    return 0
+  fi
+  code=0
+  [ "$1" != up ] || sh "$here/swiftshader.sh" || code=$?
+  [ $code != 0 ] || sh "$here/lab.sh" "$1" || code=$?
+  if [ $code = 77 ] && [ "${TERN_LAB:-}" != 1 ]; then
+    say "=== NOT TESTED on newer drivers: this machine allows no lab (the reason stands above) ==="
+    return 0
+  fi
+  return $code
+}
+
 case ${1-} in
   up | down) become_root "$@"; "$@" ;;
   run)
@@ -162,6 +181,12 @@ case ${1-} in
     shift
     enter as-user "$@"
     ;;
+  test)
+    become_root "$@"
+    up
+    enter as-user sh cmake/lab-tests.sh
+    ;;
+  if-wanted) if_wanted "${2-}" ;;
   _in) shift; mount_all; inside "$@" ;;
   *) sed -n '/^#   lab.sh/s/^# *//p' "$0" >&2; exit 2 ;;
 esac

@@ -171,11 +171,19 @@ static bool pays(const tern_cpu_onednn_shape *s)
     return m * n * s->K >= TERN_ONEDNN_LEAST;
 }
 
+/* oneDNN 3.7 with AVX-512 takes a matrix of one row or column for a dense one, whatever its stride: a result of one
+ * column is written over its neighbours, and a transposed operand of one row is read from the wrong places. Every
+ * version is kept from such tiles; the own loops take over. */
+static bool ends_in_one(const tern_cpu_onednn_shape *s)
+{
+    return s->N % s->tile_n == 1 || (s->M % s->tile_m == 1 && s->a_transposed);
+}
+
 tern_status tern_cpu_onednn_create(const tern_cpu_onednn_shape *s, tern_cpu_onednn **out_onednn)
 {
     tern_status status = TERN_OK;
     *out_onednn = NULL;
-    if (!pays(s)) return TERN_OK;
+    if (!pays(s) || ends_in_one(s)) return TERN_OK;
     pthread_once(&found_openmp, find_openmp);
     const int before = openmp_set ? openmp_get() : 0;
     if (openmp_set) openmp_set(1);

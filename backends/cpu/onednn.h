@@ -18,8 +18,8 @@ typedef struct tern_cpu_onednn_shape {
 
 /* "oneDNN 2.6.3", or "" without it. */
 const char *tern_cpu_onednn_version(void);
-/* Prepares the up to four tile sizes of a matmul. *out_onednn is NULL with TERN_OK where oneDNN is absent or would not
- * pay. */
+/* Prepares the up to four tile sizes of a matmul. *out_onednn is NULL with TERN_OK where oneDNN is absent, would not
+ * pay or is known to be wrong. */
 TERN_MUST_USE tern_status tern_cpu_onednn_create(const tern_cpu_onednn_shape *shape, tern_cpu_onednn **out_onednn);
 void tern_cpu_onednn_destroy(tern_cpu_onednn *onednn);
 size_t tern_cpu_onednn_scratch(const tern_cpu_onednn *onednn);

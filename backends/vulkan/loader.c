@@ -184,6 +184,9 @@ tern_status vulkan_instance_create(bool validate, vulkan_instance *out_instance)
             tern_log_write(TERN_LOG_WARNING, "%s is not installed (Debian: vulkan-validationlayers); not validating",
                            layer);
         validate = present;
+        /* Layers since 1.3.29x look for hazards between shaders' accesses only when told to; older ones do not ask. */
+        if (present && setenv("VK_LAYER_SYNCVAL_SHADER_ACCESSES_HEURISTIC", "1", 0) != 0)
+            TERN_TRY(tern_error_memory("a variable of the environment", 1));
     }
     VkDebugUtilsMessengerCreateInfoEXT messenger = {
         .sType = VK_STRUCTURE_TYPE_DEBUG_UTILS_MESSENGER_CREATE_INFO_EXT,

@@ -1,0 +1,35 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# lab-tests.sh - builds tern inside the driver lab and runs there what touches a driver, once per driver. Run by
+# `lab.sh test`, inside; the build folder is build/lab-ci, with its own caches of compiled kernels.
+#
+#     pass           Vulkan      OpenCL
+#     lavapipe       lavapipe    PoCL                   both labels
+#     rusticl        none        rusticl                label opencl
+#
+# A driver is put below tern by hiding the others from the loaders, so that no test needs to know of the lab.
+set -eu
+cd "$(dirname "$0")/.."
+build=build/lab-ci
+jobs=$(nproc)
+# Name the drivers in their words, but open none of them, or only the CPU's.
+driverless='^test_(base|command|command_step|command_resume|cpu|cpu_storage|device|swiftshader)$'
+vendors=/etc/OpenCL/vendors
+icds=/usr/share/vulkan/icd.d
+
+say() { printf 'lab: %s\n' "$*"; }
+
+pass() { # name, what to call ctest with...
+  say "tests on $1"
+  shift
+  "$@" --test-dir $build -E "$driverless" -j "$jobs" --output-on-failure --no-tests=error || failed=yes
+}
+
+failed=no
+cmake --preset ci -B $build >$build.log
+nice cmake --build $build -j "$jobs" >>$build.log || { tail -n 40 $build.log; exit 1; }
+pass "lavapipe and PoCL" env VK_DRIVER_FILES="$(echo $icds/lvp_icd*.json)" OCL_ICD_VENDORS=$vendors/pocl.icd \
+  ctest -L '^(vulkan|opencl)$'
+pass rusticl env VK_DRIVER_FILES=/dev/null OCL_ICD_VENDORS=$vendors/rusticl.icd TERN_TEST_BACKENDS=opencl \
+  ctest -L '^opencl$'
+[ $failed = no ]
