@@ -217,6 +217,55 @@ static void test_does_not_fit(void **state)
     tern_checkpoint_close(checkpoint);
 }
 
+/* --------------------------------------------------------------------- faults */
+
+/* Every call of the driver fails once, while a checkpoint is made and while one is restored: the status comes back, no
+ * folder, half or whole, is left by the save that failed, and nothing leaks. */
+static void test_every_failure(void **state)
+{
+    (void)state;
+    const tern_setup_options options = options_of(3);
+    tern_device *device = test_open_device("null", 0);
+    const tern_null_hooks *hooks = test_null_hooks(device);
+    const tern_checkpoint_content content = {.val_loss = NAN};
+    tern_checkpoint *checkpoint = NULL;
+    tern_null_counts before, after;
+    uint64_t saves = 0, restores = 0;
+    char good[128], bad[128], command[512];
+    toy_run run;
+    snprintf(good, sizeof good, "%s", resume_path("fault-good"));
+    snprintf(bad, sizeof bad, "%s", resume_path("fault"));
+    snprintf(command, sizeof command, "test -z \"$(ls -A %s | grep -E '^(fault|[.]new-.*)$')\"", resume_folder);
+    toy_start(&run, device, &options);
+    TEST_OK(tern_checkpoint_save(run.stepper, good, &content));
+    hooks->counts(&before);
+    for (tern_status status = TERN_ERROR_DRIVER; status < 0; saves++) {
+        hooks->fail_call(saves + 1, TERN_ERROR_DRIVER);
+        status = tern_checkpoint_save(run.stepper, bad, &content);
+        hooks->fail_call(0, TERN_OK);
+        if (status >= 0) break;
+        assert_int_equal(status, TERN_ERROR_DRIVER);
+        assert_int_equal(system(command), 0);
+        assert_true(saves < 1000);
+    }
+    TEST_OK(tern_checkpoint_open(good, &checkpoint));
+    for (tern_status status = TERN_ERROR_DRIVER; status < 0; restores++) {
+        hooks->fail_call(restores + 1, TERN_ERROR_DRIVER);
+        status = tern_checkpoint_restore(checkpoint, run.stepper);
+        hooks->fail_call(0, TERN_OK);
+        if (status >= 0) break;
+        assert_int_equal(status, TERN_ERROR_DRIVER);
+        assert_true(restores < 1000);
+    }
+    tern_checkpoint_close(checkpoint);
+    assert_true(saves > 5 && restores > 5);
+    hooks->counts(&after);
+    assert_int_equal(after.buffers, before.buffers);
+    assert_int_equal(after.bytes, before.bytes);
+    toy_stop(&run);
+    tern_device_close(device);
+}
+
 static int set_up(void **state)
 {
     cpu = test_open_device("cpu", 2);
@@ -235,6 +284,7 @@ int main(void)
         cmocka_unit_test(test_every_kind),
         cmocka_unit_test(test_other_precision),
         cmocka_unit_test(test_does_not_fit),
+        cmocka_unit_test(test_every_failure),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
