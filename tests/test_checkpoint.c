@@ -186,6 +186,29 @@ static void test_other_precision(void **state)
     }
 }
 
+/* A static scale is a setting: the new one holds between windows, the sums' own inside one. */
+static void test_other_static_scale(void **state)
+{
+    (void)state;
+    for (uint32_t before = 6; before <= 7; before++) {
+        char name[32];
+        toy_run a, b;
+        tern_setup_options old = options_of(4), new = options_of(4);
+        old.update.scale = (tern_scale_options){.mode = TERN_SCALE_STATIC, .initial = 16};
+        new.update.scale = (tern_scale_options){.mode = TERN_SCALE_STATIC, .initial = 2};
+        snprintf(name, sizeof name, "static-%u", before);
+        toy_start(&a, cpu, &old);
+        toy_start(&b, cpu, &new);
+        train(&a, 0, before);
+        tern_checkpoint *checkpoint = save_and_open(&a, name);
+        TEST_OK(tern_checkpoint_restore(checkpoint, b.stepper));
+        assert_true(scale_of(&b) == (before % WINDOW > 0 ? 16 : 2));
+        tern_checkpoint_close(checkpoint);
+        toy_stop(&a);
+        toy_stop(&b);
+    }
+}
+
 /* What does not fit is named. */
 static void test_does_not_fit(void **state)
 {
@@ -281,9 +304,8 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_kind),
-        cmocka_unit_test(test_other_precision),
-        cmocka_unit_test(test_does_not_fit),
+        cmocka_unit_test(test_every_kind),         cmocka_unit_test(test_other_precision),
+        cmocka_unit_test(test_other_static_scale), cmocka_unit_test(test_does_not_fit),
         cmocka_unit_test(test_every_failure),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

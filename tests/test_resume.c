@@ -259,6 +259,12 @@ static void change_kind(tern_text_options *o) { o->schedule.kind = TERN_SCHEDULE
 static void change_warmup(tern_text_options *o) { o->schedule.warmup = 2; }
 static void change_clip(tern_text_options *o) { o->update.clip = 3; }
 static void change_decay(tern_text_options *o) { o->optimizer.weight_decay = 0; }
+static void change_scale(tern_text_options *o)
+{
+    o->update.scale.mode = TERN_SCALE_STATIC;
+    o->update.scale.initial = 8;
+}
+
 static void change_optimizer(tern_text_options *o) { tern_optimizer_init(&o->optimizer, TERN_OPTIMIZER_LION); }
 
 static const struct {
@@ -278,6 +284,7 @@ static const struct {
     {change_warmup, "was trained with schedule warmup 3, but now it is 2", false, true},
     {change_clip, "was trained with clip 1, but now it is 3", false, true},
     {change_decay, "was trained with weight_decay 0.1, but now it is 0", false, true},
+    {change_scale, "was trained with scale_mode 0, but now it is 1", false, true},
     {change_optimizer, "was trained with optimizer kind \"adamw\", but now it is \"lion\"", false, false},
 };
 

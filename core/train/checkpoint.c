@@ -319,12 +319,12 @@ static tern_status restore_zeros(tern_store *store, const item *made)
 }
 
 /* The states of the scaler and of the outlier test are there or not by the settings, which a run may change: those that
- * the checkpoint lacks stay as a new run has them. The loss scale of another precision is of no use between windows;
- * inside one the sums are scaled by it. */
-static bool may_stay(const tern_checkpoint *c, const item *made, bool same_precision, const tern_safetensors *file)
+ * the checkpoint lacks stay as a new run has them. A static scale is what the settings say. The loss scale of another
+ * precision is of no use between windows; inside one the sums are scaled by it. */
+static bool may_stay(const tern_checkpoint *c, const item *made, bool new_scale, const tern_safetensors *file)
 {
     if (made->name == made->leaf) return false; /* no state but a parameter's */
-    if (strcmp(made->leaf, TERN_STATE_SCALE) == 0) return !same_precision && c->position.micros == 0;
+    if (strcmp(made->leaf, TERN_STATE_SCALE) == 0) return new_scale && c->position.micros == 0;
     return strncmp(made->leaf, "step.", 5) == 0 && !tern_safetensors_find(file, made->name);
 }
 
@@ -343,13 +343,15 @@ static tern_status restore_tensors(const tern_checkpoint *c, tern_stepper *stepp
     tern_status status;
     inventory list = {0};
     tern_safetensors *file = NULL;
-    const bool same = same_precision(c, &tern_stepper_setup(stepper)->options);
+    const tern_setup_options *o = &tern_stepper_setup(stepper)->options;
+    const bool new_scale = tern_scale_resolve(&o->update.scale, o->precision == TERN_F16).mode == TERN_SCALE_STATIC ||
+                           !same_precision(c, o);
     TERN_TRY(take_inventory(stepper, c->position.micros > 0, &list));
     TERN_TRY(tern_safetensors_open(path, &file));
     for (uint32_t i = 0; i < list.count; i++) {
         const tern_safetensor *tensor;
         const item *made = &list.items[i];
-        if (may_stay(c, made, same, file)) continue;
+        if (may_stay(c, made, new_scale, file)) continue;
         if (!made->present) {
             TERN_TRY(restore_zeros(list.store, made));
             continue;

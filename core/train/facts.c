@@ -68,6 +68,8 @@ static bool add_update(cJSON *facts, const tern_update_options *u)
            tern_facts_add_number(facts, TERN_FACTS_UPDATE, "clip_value", u->clip_value) &&
            tern_facts_add_number(facts, TERN_FACTS_UPDATE, "outlier_z", u->outlier.z) &&
            tern_facts_add_number(facts, TERN_FACTS_UPDATE, "outlier_warmup", u->outlier.warmup) &&
+           tern_facts_add_number(facts, TERN_FACTS_UPDATE, "scale_mode", u->scale.mode) && /* as asked for */
+           tern_facts_add_number(facts, TERN_FACTS_UPDATE, "scale_initial", u->scale.initial) &&
            tern_facts_add_number(facts, TERN_FACTS_UPDATE, "scale_growth", u->scale.growth) &&
            tern_facts_add_number(facts, TERN_FACTS_UPDATE, "scale_backoff", u->scale.backoff) &&
            tern_facts_add_number(facts, TERN_FACTS_UPDATE, "scale_cap", u->scale.cap) &&
