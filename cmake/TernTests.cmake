@@ -17,9 +17,10 @@ if(NOT tests)
   message(FATAL_ERROR "No test in tests/; a suite of zero tests would pass.")
 endif()
 
-file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/cache)
+set(TERN_TEST_CACHE ${CMAKE_BINARY_DIR}/cache CACHE PATH "Where drivers keep compiled kernels during tests")
+file(MAKE_DIRECTORY ${TERN_TEST_CACHE})
 set(environment
-  "XDG_CACHE_HOME=${CMAKE_BINARY_DIR}/cache"
+  "XDG_CACHE_HOME=${TERN_TEST_CACHE}"
   "ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1"
   "LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/lsan.supp:print_suppressions=0"
   "UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1")

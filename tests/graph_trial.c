@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* graph_trial.c - see graph_trial.h. */
 #include "tests/graph_trial.h"
+#include "tests/paper_device.h"
 
 #include "core/base/dtype.h"
 #include "core/kernel/lowered.h"
@@ -16,20 +17,6 @@
  * by more than that shows. bf16 has 8 bits. */
 #define ROUNDING  2e-2
 #define WORDS_OLD "needs both its old value and its new one"
-
-static const tern_device_info paper = {.name = "paper",
-                                       .memory_bytes = 1ull << 34,
-                                       .max_allocation_bytes = 1ull << 32,
-                                       .max_buffer_bytes = 1ull << 32,
-                                       .max_binding_bytes = 1ull << 32,
-                                       .max_groups = {1u << 30, 65535, 65535},
-                                       .max_group_size = 1024,
-                                       .shared_bytes = 32768,
-                                       .subgroup_min = 32,
-                                       .subgroup_max = 32,
-                                       .offset_alignment = 256,
-                                       .features = TERN_FEATURE_BUFFER_ADDRESS | TERN_FEATURE_STORAGE_16 |
-                                                   TERN_FEATURE_STORAGE_8};
 
 static trial_outcome wrong(graph_trial *t, const char *way, const char *what)
 {
@@ -122,7 +109,7 @@ static trial_outcome run_lowered(graph_trial *t, bool fuse)
     tern_lowered *lowered;
     lowered_runner runner;
     trial_outcome result = TRIAL_PASSED;
-    if (tern_lower(t->graph, &paper, &options, &lowered) < 0)
+    if (tern_lower(t->graph, &paper_device, &options, &lowered) < 0)
         return strstr(tern_error_message(), WORDS_OLD) ? TRIAL_CYCLE : wrong(t, way, tern_error_message());
     lowered_runner_create(lowered, &runner);
     for (uint32_t i = 0; i < t->graph->node_count; i++) {

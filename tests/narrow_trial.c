@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* narrow_trial.c - see narrow_trial.h. */
 #include "tests/narrow_trial.h"
+#include "tests/paper_device.h"
 
 #include "core/base/dtype.h"
 #include "core/kernel/lowered.h"
@@ -9,20 +10,6 @@
 #include <stdlib.h>
 
 #define LARGEST (1u << 20) /* bytes of all results */
-
-static const tern_device_info paper = {.name = "paper",
-                                       .memory_bytes = 1ull << 34,
-                                       .max_allocation_bytes = 1ull << 32,
-                                       .max_buffer_bytes = 1ull << 32,
-                                       .max_binding_bytes = 1ull << 32,
-                                       .max_groups = {1u << 30, 65535, 65535},
-                                       .max_group_size = 1024,
-                                       .shared_bytes = 32768,
-                                       .subgroup_min = 32,
-                                       .subgroup_max = 32,
-                                       .offset_alignment = 256,
-                                       .features = TERN_FEATURE_BUFFER_ADDRESS | TERN_FEATURE_STORAGE_16 |
-                                                   TERN_FEATURE_STORAGE_8};
 
 static void to_memory(const tern_tensor *x, const double *from, void *to)
 {
@@ -65,7 +52,7 @@ void *narrow_trial_run(const tern_graph *g, tern_reference *reference, bool fuse
     tern_lowered *lowered = NULL;
     lowered_runner runner;
     const tern_lower_options options = {.fuse = fuse};
-    TEST_OK(tern_lower(g, &paper, &options, &lowered));
+    TEST_OK(tern_lower(g, &paper_device, &options, &lowered));
     lowered_runner_create(lowered, &runner);
     for (uint32_t i = 0; i < g->node_count; i++) {
         void *to = lowered_runner_leaf(&runner, g->nodes[i]->label);

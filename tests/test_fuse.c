@@ -7,22 +7,9 @@
 #include "core/passes/save_rule.h"
 #include "tests/evaluate.h"
 #include "tests/lowered_runner.h"
+#include "tests/paper_device.h"
 
 #include <stdlib.h>
-
-static const tern_device_info paper = {.name = "paper",
-                                       .memory_bytes = 1ull << 34,
-                                       .max_allocation_bytes = 1ull << 32,
-                                       .max_buffer_bytes = 1ull << 32,
-                                       .max_binding_bytes = 1ull << 32,
-                                       .max_groups = {1u << 30, 65535, 65535},
-                                       .max_group_size = 1024,
-                                       .shared_bytes = 32768,
-                                       .subgroup_min = 32,
-                                       .subgroup_max = 32,
-                                       .offset_alignment = 256,
-                                       .features = TERN_FEATURE_BUFFER_ADDRESS | TERN_FEATURE_STORAGE_16 |
-                                                   TERN_FEATURE_STORAGE_8};
 
 static void copy_in(const tern_tensor *x, const double *from, void *to)
 {
@@ -71,7 +58,7 @@ static uint32_t check_graph(const tern_graph *graph, bool fuse)
     lowered_runner runner;
     const tern_lower_options options = {.fuse = fuse};
     TEST_OK(tern_graph_status(graph));
-    TEST_OK(tern_lower(graph, &paper, &options, &lowered));
+    TEST_OK(tern_lower(graph, &paper_device, &options, &lowered));
     tern_reference *reference = evaluate_create(graph, -1, 1);
     lowered_runner_create(lowered, &runner);
     for (uint32_t i = 0; i < graph->node_count; i++) { /* ids and their sort */
