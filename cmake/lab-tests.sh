@@ -26,7 +26,7 @@ pass() { # name, what to call ctest with...
 }
 
 failed=no
-cmake --preset ci -B $build >$build.log
+cmake --preset ci -B $build -DTERN_TEST_CACHE="$PWD/$build/cache" >$build.log
 nice cmake --build $build -j "$jobs" >>$build.log || { tail -n 40 $build.log; exit 1; }
 pass "lavapipe and PoCL" env VK_DRIVER_FILES="$(echo $icds/lvp_icd*.json)" OCL_ICD_VENDORS=$vendors/pocl.icd \
   ctest -L '^(vulkan|opencl)$'
