@@ -311,14 +311,14 @@ typedef struct tern_feed {
     size_t bytes;
 } tern_feed;
 
-/* What a step tells. The first four belong to this call; the others to the newest window that the device has finished,
- * which is the one before the last. They are NaN and 0 while `reported` is 0. */
+/* What a step tells. updated, step, examples and ended are about this call, the rest about the newest window that the
+ * device has finished (the one before the last; after tern_trainer_finish the last). NaN and 0 while there is none. */
 typedef struct tern_report {
     uint32_t struct_bytes; /* sizeof, set by the caller before each call; only that much is written */
     int32_t updated;       /* 1: this call ended a window */
     int64_t step;          /* windows ended so far, skipped ones included */
     int64_t examples;      /* examples given so far, evaluation not counted */
-    int64_t reported;      /* which window the following is about, from 1; 0: none yet */
+    int64_t reported;      /* which window that is, from 1; 0: none yet */
     double loss;           /* sum w loss / sum w over the window */
     double weight;         /* sum w: how many elements counted */
     double grad_norm;      /* of the gradient of that mean, before clipping */
@@ -326,7 +326,7 @@ typedef struct tern_report {
     double loss_scale;     /* power of two that the gradients were scaled by on the way; 1 in f32 and bf16 */
     int32_t skipped;       /* 1: its gradient was not finite, weights and moments stayed bit for bit */
     int32_t ended;         /* 1: the feed callback had no more examples; nothing was done */
-    int64_t skips;         /* windows skipped so far */
+    int64_t skips;         /* windows so far that were not finite */
     int64_t skips_in_row;  /* of them, those since the last finite one: many mean that training has diverged */
 } tern_report;
 
