@@ -72,6 +72,7 @@ endforeach()
 set(unnamed_leaks ${environment})
 list(TRANSFORM unnamed_leaks REPLACE "detect_leaks=1" "detect_leaks=0")
 set_tests_properties(test_check_backends test_swiftshader PROPERTIES TIMEOUT 1500 ENVIRONMENT "${unnamed_leaks}")
+set_tests_properties(test_check_backends test_train_backends test_swiftshader PROPERTIES COST 1000) # the longest start first
 set_tests_properties(test_train_backends test_trainer PROPERTIES TIMEOUT 1500) # in two precisions on every backend
 target_sources(test_cli PRIVATE $<TARGET_OBJECTS:tern_cli>)
 # Builds programs of its own against the installed tree; they need this build's sanitizers.
