@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_command_step.c - the flags of `tern train` that shape a step, as users see them. cpu backend. */
+#include <stdlib.h>
+
 #include "tests/command.h"
 #include "tests/test.h"
 
@@ -87,6 +89,27 @@ static void test_max_skips(void **state)
     assert_non_null(strstr(r->out, "\"diverged\":true"));
 }
 
+/* The line that repeats it is one that works: the folder that the run was saved into is not in it. */
+static void test_repeat_line(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/tern-stuck-XXXXXX", line[1024];
+    assert_non_null(mkdtemp(folder));
+    const command_result *r = command_runf(
+        SMALL "--steps 5000 --lr 1000 --min-lr 1000 --warmup 0 --clip 0 --out %s/run --max-skips 4", folder);
+    assert_int_equal(r->code, 1);
+    const char *said = strstr(r->err, "tern: to see it again: tern ");
+    assert_non_null(said);
+    said += strlen("tern: to see it again: tern ");
+    snprintf(line, sizeof line, "%.*s", (int)strcspn(said, "\n"), said);
+    assert_null(strstr(line, "--out"));
+    r = command_run(line);
+    assert_int_equal(r->code, 1);
+    assert_non_null(strstr(r->err, "were not finite; the run stops"));
+    snprintf(line, sizeof line, "rm -r %s", folder);
+    assert_int_equal(system(line), 0);
+}
+
 static void test_outliers(void **state)
 {
     (void)state;
@@ -139,9 +162,10 @@ static void test_calibrate(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_accumulate), cmocka_unit_test(test_rates),    cmocka_unit_test(test_loss_scale),
-        cmocka_unit_test(test_max_skips),  cmocka_unit_test(test_outliers), cmocka_unit_test(test_calibrate_refusals),
-        cmocka_unit_test(test_calibrate),
+        cmocka_unit_test(test_accumulate),         cmocka_unit_test(test_rates),
+        cmocka_unit_test(test_loss_scale),         cmocka_unit_test(test_max_skips),
+        cmocka_unit_test(test_repeat_line),        cmocka_unit_test(test_outliers),
+        cmocka_unit_test(test_calibrate_refusals), cmocka_unit_test(test_calibrate),
     };
     return cmocka_run_group_tests_name("command_step", tests, NULL, NULL);
 }

@@ -7,21 +7,39 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* "tern train --data x ..." as a shell reads it; free() it. NULL when out of memory. */
-static char *join_command(int argc, char **argv)
+/* Adds a blank and the word as a shell reads it to what was allocated; NULL when out of memory. */
+static char *add_word(char *line, const char *word)
 {
-    size_t used = 0;
-    char *all = strdup("tern");
-    for (int i = 0; all && i < argc; i++) {
-        char *word = tern_cli_quote(argv[i]);
-        used = strlen(all);
-        char *longer = word ? realloc(all, used + strlen(word) + 2) : NULL;
-        if (!longer) free(all);
-        all = longer;
-        if (all) sprintf(all + used, " %s", word);
-        free(word);
+    char *quoted = line ? tern_cli_quote(word) : NULL;
+    const size_t used = line ? strlen(line) : 0;
+    char *longer = quoted ? realloc(line, used + strlen(quoted) + 2) : NULL;
+    if (!longer) free(line);
+    if (longer) sprintf(longer + used, " %s", quoted);
+    free(quoted);
+    return longer;
+}
+
+static const char *value_of(int argc, char **argv, const char *flag)
+{
+    for (int i = 1; i + 1 < argc; i++)
+        if (strcmp(argv[i], flag) == 0) return argv[i + 1];
+    return NULL;
+}
+
+/* "tern train --data x ..." that runs into it again; free() it. Without --out, whose folder holds a run by now; a run
+ * that went on from that folder's checkpoints does so again. NULL when out of memory. */
+static char *repeat_command(int argc, char **argv)
+{
+    const char *out = value_of(argc, argv, "--out");
+    char *line = strdup("tern");
+    for (int i = 0; line && i < argc; i++) {
+        const bool resumes = i > 0 && strcmp(argv[i - 1], "--resume") == 0 && strcmp(argv[i], "auto") == 0;
+        if (i + 1 < argc && strcmp(argv[i], "--out") == 0)
+            i++;
+        else
+            line = add_word(line, resumes && out ? out : argv[i]);
     }
-    return all;
+    return line;
 }
 
 void tern_train_skips_say(tern_progress *p, tern_text_trainer *trainer, const tern_step_report *report, int argc,
@@ -44,7 +62,7 @@ void tern_train_skips_say(tern_progress *p, tern_text_trainer *trainer, const te
         else
             tern_progress_say(p, "tern: of the last micro-batch %s, so a sum over the step overflowed", tensor);
     }
-    char *command = join_command(argc, argv);
+    char *command = repeat_command(argc, argv);
     if (command) tern_progress_say(p, "tern: to see it again: %s", command);
     free(command);
 }
