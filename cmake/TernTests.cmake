@@ -67,7 +67,7 @@ foreach(source IN LISTS tests)
 endforeach()
 target_sources(test_base PRIVATE ${CMAKE_SOURCE_DIR}/tests/header.cpp)
 add_dependencies(test_device ${test_plugins} tern_command)
-foreach(name IN ITEMS test_command test_command_step test_command_resume test_train_backends test_check_backends test_swiftshader)
+foreach(name IN ITEMS test_command test_command_step test_command_optimizer test_command_resume test_train_backends test_check_backends test_swiftshader)
   add_dependencies(${name} tern_command)
 endforeach()
 # PoCL compiles every kernel on first sight. The Vulkan loader unloads driver and validation layer before the leak check
@@ -78,6 +78,7 @@ list(TRANSFORM unnamed_leaks REPLACE "detect_leaks=1" "detect_leaks=0")
 set_tests_properties(test_check_backends test_swiftshader PROPERTIES TIMEOUT 1500 ENVIRONMENT "${unnamed_leaks}")
 set_tests_properties(test_check_backends test_train_backends test_swiftshader PROPERTIES COST 1000) # the longest start first
 set_tests_properties(test_train_backends test_trainer PROPERTIES TIMEOUT 1500) # in two precisions on every backend
+set_tests_properties(test_train_backends PROPERTIES ENVIRONMENT "${unnamed_leaks}")
 target_sources(test_cli PRIVATE $<TARGET_OBJECTS:tern_cli>)
 # Builds programs of its own against the installed tree; they need this build's sanitizers.
 add_dependencies(test_install tern tern_command)

@@ -102,7 +102,8 @@ static void agrees_in(const char *backend, const char *option, const training *r
     print_message("    %s %s: held-out loss %.4f, f32 %.4f\n", backend, option, whole.val_loss, reference->val_loss);
     assert_true(memcmp(whole.losses, reference->losses, STEPS * sizeof *whole.losses) != 0);
     TEST_NEAR(whole.losses[0], reference->losses[0], 1e-3 * reference->losses[0]);
-    TEST_NEAR(whole.val_loss, reference->val_loss, 3e-3 * reference->val_loss);
+    /* Steps that f16's scale skips at first are a large part of a short way. */
+    TEST_NEAR(whole.val_loss, reference->val_loss, (whole.steps == LONG_STEPS ? 3e-3 : 1e-2) * reference->val_loss);
     train(backend, option, &once);
     train(backend, option, &twice);
     expect_equal_bits(&once, &twice);
