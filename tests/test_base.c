@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/base/cache.h"
 #include "core/base/dtype.h"
 #include "core/base/file.h"
 #include "core/base/hash.h"
@@ -374,6 +375,40 @@ static void test_file_full_disk(void **state)
     assert_int_equal(count_files(), 1);
 }
 
+/* What was kept comes back; whatever is wrong with the file, it counts as absent and can be written again. */
+static void test_cache_file(void **state)
+{
+    (void)state;
+    static const char name[] = "x/tern/part/kind-00000000000000ab";
+    char *xdg = getenv("XDG_CACHE_HOME") ? strdup(getenv("XDG_CACHE_HOME")) : NULL, *data = NULL, *file = NULL;
+    size_t bytes = 0, whole = 0;
+    setenv("XDG_CACHE_HOME", in_folder("x"), 1);
+    TEST_ERROR(tern_cache_read("part", "kind", 0xab, &data, &bytes), TERN_ERROR_NOT_FOUND, "");
+    tern_cache_write("part", "kind", 0xab, "binary", 6);
+    TEST_OK(tern_file_read(in_folder(name), 0, &file, &whole));
+    for (size_t damage = 0; damage <= whole + 2; damage++) { /* each byte changed, cut in half, empty, whole */
+        char *copy = malloc(whole);
+        assert_non_null(copy);
+        memcpy(copy, file, whole);
+        if (damage < whole) copy[damage] ^= 4;
+        TEST_OK(tern_file_write(in_folder(name), copy, damage == whole ? whole / 2 : damage == whole + 1 ? 0 : whole));
+        free(copy);
+        data = NULL;
+        const tern_status status = tern_cache_read("part", "kind", 0xab, &data, &bytes);
+        assert_int_equal(status, damage == whole + 2 ? TERN_OK : TERN_ERROR_NOT_FOUND);
+        if (status < 0) assert_null(data);
+    }
+    assert_int_equal(bytes, 6);
+    assert_memory_equal(data, "binary", 6);
+    free(data);
+    TEST_OK(tern_file_write(in_folder("x/tern/part/kind-00000000000000ac"), file, whole));
+    TEST_ERROR(tern_cache_read("part", "kind", 0xac, &data, &bytes), TERN_ERROR_NOT_FOUND,
+               "damaged"); /* another key's */
+    free(file);
+    xdg ? setenv("XDG_CACHE_HOME", xdg, 1) : unsetenv("XDG_CACHE_HOME");
+    free(xdg);
+}
+
 static void test_cache_directory(void **state)
 {
     (void)state;
@@ -458,6 +493,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_file_abandoned, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_file_full_disk, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_cache_directory, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_cache_file, make_folder, remove_folder),
         cmocka_unit_test(test_clock),
         cmocka_unit_test(test_jit_prepare),
     };

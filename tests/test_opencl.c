@@ -239,7 +239,7 @@ static void an_unusable_home_is_no_obstacle(void **state)
 static void cache_file(char *path, size_t bytes)
 {
     char command[600];
-    snprintf(command, sizeof command, "ls %s/tern/opencl/*.bin", folder);
+    snprintf(command, sizeof command, "ls %s/tern/opencl/binary-*", folder);
     FILE *list = popen(command, "r");
     assert_non_null(list);
     assert_non_null(fgets(path, (int)bytes, list));

@@ -7,6 +7,7 @@
  * compiled at a time. */
 #include "backends/vulkan/internal.h"
 
+#include "core/base/cache.h"
 #include "core/base/hash.h"
 
 #include <glslang/Include/glslang_c_interface.h>
@@ -89,10 +90,10 @@ tern_status vulkan_compile(const char *text, size_t text_bytes, uint32_t **out_w
     static const uint32_t version[] = {GLSLANG_VERSION_MAJOR, GLSLANG_VERSION_MINOR, GLSLANG_VERSION_PATCH};
     tern_status status = TERN_OK;
     const uint64_t key = tern_hash(tern_hash(TERN_HASH_START, version, sizeof version), text, text_bytes);
-    void *cached = NULL;
-    if (vulkan_cache_read("spirv", key, &cached, out_bytes) == TERN_OK) {
+    char *cached = NULL;
+    if (tern_cache_read("vulkan", "spirv", key, &cached, out_bytes) == TERN_OK) {
         vulkan_count_compiled(true);
-        *out_words = cached;
+        *out_words = (void *)cached;
         return TERN_OK;
     }
     (void)pthread_mutex_lock(&lock);
@@ -104,7 +105,7 @@ tern_status vulkan_compile(const char *text, size_t text_bytes, uint32_t **out_w
     (void)pthread_mutex_unlock(&lock);
     if (status < 0) return status;
     vulkan_count_compiled(false);
-    vulkan_cache_write("spirv", key, *out_words, *out_bytes);
+    tern_cache_write("vulkan", "spirv", key, *out_words, *out_bytes);
     return TERN_OK;
 }
 

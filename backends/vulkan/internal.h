@@ -5,7 +5,7 @@
  *     cards.c     physical devices: limits, features, one entry per card
  *     device.c    open and close, the two timelines, finite waits
  *     memory.c    buffers and blocking transfers
- *     compile.c   GLSL -> SPIR-V, kept on disk              cache.c   checksummed files, the pipeline cache
+ *     compile.c   GLSL -> SPIR-V, kept on disk              cache.c   the pipeline cache
  *     kernel.c    pipelines                                 program.c checks, records    submit.c submits, waits, times
  *
  * Invariants: every VkResult passes through vulkan_check; a lost device is latched there; no wait is longer than
@@ -156,11 +156,6 @@ tern_status vulkan_compile(const char *text, size_t text_bytes, uint32_t **out_w
 /* Ends the compiler's process-wide state. */
 void vulkan_compile_finish(void);
 
-/* A file in the cache directory: "<kind>-<key>", valid only with its checksum. Absent or damaged: TERN_ERROR_NOT_FOUND,
- * and nothing is logged, for a cache may always be deleted. free() *out_data. */
-tern_status vulkan_cache_read(const char *kind, uint64_t key, void **out_data, size_t *out_bytes);
-/* Atomic; a failure is logged, not returned: caches are a matter of speed. */
-void vulkan_cache_write(const char *kind, uint64_t key, const void *data, size_t bytes);
 tern_status vulkan_pipelines_open(tern_backend_device *device);
 void vulkan_pipelines_close(tern_backend_device *device);
 void vulkan_count_compiled(bool found);
