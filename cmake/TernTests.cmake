@@ -29,6 +29,9 @@ if(TERN_SANITIZE) # several times slower; the optimised build goes the whole way
   list(APPEND environment "TERN_TEST_QUICK=1")
 endif()
 
+# Drivers that stand in for cards; tests find them in ${CMAKE_BINARY_DIR}/stand_ins.
+add_subdirectory(${CMAKE_SOURCE_DIR}/tests/stand_ins/level_zero)
+
 # An archive: each test takes what it needs of it.
 add_library(tern_test_support STATIC EXCLUDE_FROM_ALL ${shared})
 target_include_directories(tern_test_support PRIVATE ${CMAKE_SOURCE_DIR})
