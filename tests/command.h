@@ -14,7 +14,7 @@ typedef struct command_result {
 } command_result;
 
 /* `tern <line>`, the line cut at blanks, with "%" standing for one argument that holds a blank. Fails the test if it
- * cannot be run or takes longer than ten minutes. The result lives until the next call. */
+ * cannot be run or takes longer than half an hour. The result lives until the next call. */
 const command_result *command_run(const char *line);
 /* The same with printf's form. */
 const command_result *command_runf(const char *format, ...) __attribute__((format(printf, 1, 2)));

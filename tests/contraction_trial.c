@@ -364,6 +364,17 @@ void attention_backward_try(const conformance *c, attention_data *x)
     stored_free(&dq), stored_free(&dk), stored_free(&dv);
 }
 
+void attention_try_all(const conformance *c, const attention_trial *trials, size_t count, attention_direction *try_one)
+{
+    for (size_t i = 0; i < count; i++) {
+        attention_data x;
+        attention_make(&x, trials[i]);
+        attention_solve(&x);
+        try_one(c, &x);
+        attention_free(&x);
+    }
+}
+
 /* ----------------------------------------------------------------- scatter */
 
 void scatter_try(const conformance *c, const scatter_trial *s)

@@ -72,6 +72,9 @@ void attention_free(attention_data *x);
 /* Runs the forward kernel into o and lse, or the backward ones from the wanted lse and delta, and checks. */
 void attention_forward_try(const conformance *c, attention_data *x);
 void attention_backward_try(const conformance *c, attention_data *x);
+typedef void attention_direction(const conformance *c, attention_data *x);
+/* One of the two, with random inputs, on each of the trials. */
+void attention_try_all(const conformance *c, const attention_trial *trials, size_t count, attention_direction *try_one);
 /* The forward kernel alone: o and lse as they come. */
 void attention_forward_run(const conformance *c, attention_data *x);
 

@@ -44,6 +44,12 @@
             fail_msg("%s: sentence lacks \"%s\": %s", #expression, (part), tern_error_message());                      \
     } while (0)
 
+/* A row of a CMUnitTest table: the test, with the backend's name as its state. */
+#define TEST_ON(test, backend)                                                                                         \
+    {                                                                                                                  \
+#test " on " backend, test, NULL, NULL, (void *)(uintptr_t)backend                                             \
+    }
+
 /* |value - expected| <= tolerance; NaN fails. */
 #define TEST_NEAR(value, expected, tolerance)                                                                          \
     do {                                                                                                               \

@@ -196,16 +196,11 @@ static void test_refusals_and_waits(void **state)
     tern_device_close(device);
 }
 
-#define ON(test, backend)                                                                                              \
-    {                                                                                                                  \
-#test " on " backend, test, NULL, NULL, (void *)(uintptr_t)backend                                             \
-    }
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_trace), ON(test_numbers, "cpu"),         ON(test_numbers, "opencl"),
-        ON(test_numbers, "vulkan"),      cmocka_unit_test(test_overflow), cmocka_unit_test(test_refusals_and_waits),
+        cmocka_unit_test(test_no_trace), TEST_ON(test_numbers, "cpu"),    TEST_ON(test_numbers, "opencl"),
+        TEST_ON(test_numbers, "vulkan"), cmocka_unit_test(test_overflow), cmocka_unit_test(test_refusals_and_waits),
     };
     return cmocka_run_group_tests_name("calibrate", tests, NULL, NULL);
 }

@@ -72,24 +72,12 @@ static const attention_trial attentions[] = {{1, 1, 1, 1, 24, false, false, 0}, 
 
 static void attention_forward(const conformance *c)
 {
-    for (size_t i = 0; i < sizeof attentions / sizeof *attentions; i++) {
-        attention_data x;
-        attention_make(&x, attentions[i]);
-        attention_solve(&x);
-        attention_forward_try(c, &x);
-        attention_free(&x);
-    }
+    attention_try_all(c, attentions, sizeof attentions / sizeof *attentions, attention_forward_try);
 }
 
 static void attention_backward(const conformance *c)
 {
-    for (size_t i = 0; i < sizeof attentions / sizeof *attentions; i++) {
-        attention_data x;
-        attention_make(&x, attentions[i]);
-        attention_solve(&x);
-        attention_backward_try(c, &x);
-        attention_free(&x);
-    }
+    attention_try_all(c, attentions, sizeof attentions / sizeof *attentions, attention_backward_try);
 }
 
 static void scatter_adds(const conformance *c)

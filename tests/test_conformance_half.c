@@ -96,24 +96,13 @@ static const attention_trial attentions[] = {
 
 static void attention_forward(const conformance *c)
 {
-    for (size_t i = 0; i < sizeof attentions / sizeof *attentions && has_storage(c); i++) {
-        attention_data x;
-        attention_make(&x, attentions[i]);
-        attention_solve(&x);
-        attention_forward_try(c, &x);
-        attention_free(&x);
-    }
+    if (has_storage(c)) attention_try_all(c, attentions, sizeof attentions / sizeof *attentions, attention_forward_try);
 }
 
 static void attention_backward(const conformance *c)
 {
-    for (size_t i = 0; i < sizeof attentions / sizeof *attentions && has_storage(c); i++) {
-        attention_data x;
-        attention_make(&x, attentions[i]);
-        attention_solve(&x);
-        attention_backward_try(c, &x);
-        attention_free(&x);
-    }
+    if (has_storage(c))
+        attention_try_all(c, attentions, sizeof attentions / sizeof *attentions, attention_backward_try);
 }
 
 /* Scores of +-9,650 that differ by eighths: every score is exact in f32, so the softmax must be right to the last bits

@@ -291,6 +291,12 @@ static uint32_t random_bits(uint64_t *seed)
     return (uint32_t)(*seed >> 32);
 }
 
+static uint16_t rounded_to(tape_maker *m, uint16_t v, uint8_t dtype)
+{
+    return tape_maker_insn(
+        m, (tern_tape_insn){.op = TERN_TAPE_ROUND, .type = TERN_F32, .imm = dtype, .in = {v, NO, NO, NO}});
+}
+
 /* ROUND gives what a store to that dtype and a load from it would, bit for bit, for edges, ties and random patterns. */
 static void rounding(const conformance *c)
 {
@@ -314,12 +320,7 @@ static void rounding(const conformance *c)
     const uint32_t tx = tape_maker_tensor(&m, TERN_F32, READ);
     const uint32_t ty[2] = {tape_maker_tensor(&m, TERN_F32, WRITE), tape_maker_tensor(&m, TERN_F32, WRITE)};
     const uint16_t v = tape_maker_load(&m, tx, 1);
-    for (uint32_t k = 0; k < 2; k++)
-        tape_maker_store(&m, ty[k], 1,
-                         tape_maker_insn(&m, (tern_tape_insn){.op = TERN_TAPE_ROUND,
-                                                              .type = TERN_F32,
-                                                              .imm = (uint32_t)kinds[k],
-                                                              .in = {v, NO, NO, NO}}));
+    for (uint32_t k = 0; k < 2; k++) tape_maker_store(&m, ty[k], 1, rounded_to(&m, v, (uint8_t)kinds[k]));
     conformance_array arrays[] = {{x, sizeof x}, {y[0], sizeof y[0]}, {y[1], sizeof y[1]}};
     conformance_tape(c, &m, words, arrays);
     for (uint32_t i = 0; i < SAMPLES; i++)
@@ -332,6 +333,44 @@ static void rounding(const conformance *c)
         }
 }
 
+/* An op between two roundings, all in one kernel, gives the bits of the op alone on rounded values: compilers that see
+ * them together may not confuse them (PoCL 6 did, in floor). */
+static void ops_between_roundings(const conformance *c)
+{
+    enum { SAMPLES = 5000 };
+    static const tern_tape_op ops[] = {TERN_TAPE_NEG,  TERN_TAPE_ABS,  TERN_TAPE_FLOOR, TERN_TAPE_EXP,
+                                       TERN_TAPE_LOG,  TERN_TAPE_SQRT, TERN_TAPE_RSQRT, TERN_TAPE_RECIP,
+                                       TERN_TAPE_TANH, TERN_TAPE_ERF,  TERN_TAPE_SIN,   TERN_TAPE_COS};
+    static float x[SAMPLES], alone[SAMPLES], kept[SAMPLES];
+    static uint16_t stored_y[SAMPLES];
+    const uint32_t words[] = {SAMPLES};
+    for (size_t turn = 0; turn < 2 * sizeof ops / sizeof *ops && has_storage(c); turn++) {
+        const uint8_t dtype = dtypes[1 + turn % 2];
+        const tern_tape_op op = ops[turn / 2];
+        uint64_t seed = 17;
+        for (uint32_t i = 0; i < SAMPLES; i++) x[i] = ((float)(random_bits(&seed) >> 8) / 8388608.0f - 1) * 40;
+        tape_maker m;
+        tape_maker_start(&m, 1, 0, 1);
+        const uint32_t tx = tape_maker_tensor(&m, TERN_F32, READ), ty = tape_maker_tensor(&m, dtype, WRITE);
+        tape_maker_store(&m, ty, 1, tape_maker_op(&m, op, rounded_to(&m, tape_maker_load(&m, tx, 1), dtype), NO));
+        conformance_array together[] = {{x, sizeof x}, {stored_y, sizeof stored_y}};
+        conformance_tape(c, &m, words, together);
+        for (uint32_t i = 0; i < SAMPLES; i++) kept[i] = tern_f32_round_to(x[i], dtype);
+        tape_maker_start(&m, 1, 0, 1);
+        const uint32_t tk = tape_maker_tensor(&m, TERN_F32, READ), ta = tape_maker_tensor(&m, TERN_F32, WRITE);
+        tape_maker_store(&m, ta, 1, tape_maker_op(&m, op, tape_maker_load(&m, tk, 1), NO));
+        conformance_array apart[] = {{kept, sizeof kept}, {alone, sizeof alone}};
+        conformance_tape(c, &m, words, apart);
+        for (uint32_t i = 0; i < SAMPLES; i++) {
+            const float wanted = tern_f32_round_to(alone[i], dtype),
+                        got = dtype == TERN_F16 ? tern_f16_to_f32(stored_y[i]) : tern_bf16_to_f32(stored_y[i]);
+            if (!(isnan(wanted) && isnan(got)) && bits_of(got) != bits_of(wanted))
+                fail_msg("%s of %.9g between roundings to %s gave %.9g, wanted %.9g", tern_tape_op_name(op),
+                         (double)kept[i], tern_dtype(dtype)->name, (double)got, (double)wanted);
+        }
+    }
+}
+
 int main(void)
 {
     static const conformance_case cases[] = {
@@ -342,6 +381,7 @@ int main(void)
         {"copies keep bits", copies_keep_bits},
         {"narrow storage", narrow_storage},
         {"rounding", rounding},
+        {"ops between roundings", ops_between_roundings},
     };
     return conformance_main("storage", cases, sizeof cases / sizeof *cases, NULL, 0);
 }

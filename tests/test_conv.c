@@ -429,11 +429,6 @@ static void test_bad_operands_are_refused(void **state)
     tern_graph_destroy(graph);
 }
 
-#define ON(test, backend)                                                                                              \
-    {                                                                                                                  \
-#test " on " backend, test, NULL, NULL, (void *)(uintptr_t)backend                                             \
-    }
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -441,10 +436,10 @@ int main(void)
         cmocka_unit_test(test_gradients),
         cmocka_unit_test(test_pooling),
         cmocka_unit_test(test_equal_pixels_share_the_gradient),
-        ON(test_matches_the_reference, "cpu"),
-        ON(test_guarded_reverse_matches, "cpu"),
-        ON(test_matches_the_reference, "opencl"),
-        ON(test_matches_the_reference, "vulkan"),
+        TEST_ON(test_matches_the_reference, "cpu"),
+        TEST_ON(test_guarded_reverse_matches, "cpu"),
+        TEST_ON(test_matches_the_reference, "opencl"),
+        TEST_ON(test_matches_the_reference, "vulkan"),
         cmocka_unit_test(test_drawn_shapes_on_cpu),
         cmocka_unit_test(test_launches),
         cmocka_unit_test(test_bad_shapes_are_refused),

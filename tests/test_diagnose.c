@@ -213,16 +213,15 @@ static void test_every_failure(void **state)
     tern_device_close(device);
 }
 
-#define ON(test, backend)                                                                                              \
-    {                                                                                                                  \
-#test " on " backend, test, NULL, NULL, (void *)(uintptr_t)backend                                             \
-    }
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),         cmocka_unit_test(test_same_masks),  ON(test_touches_nothing, "cpu"),
-        ON(test_touches_nothing, "opencl"),   ON(test_touches_nothing, "vulkan"), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_same_masks),
+        TEST_ON(test_touches_nothing, "cpu"),
+        TEST_ON(test_touches_nothing, "opencl"),
+        TEST_ON(test_touches_nothing, "vulkan"),
+        cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_every_failure),
     };
     return cmocka_run_group_tests_name("diagnose", tests, NULL, NULL);

@@ -348,20 +348,15 @@ static void test_other_text(void **state)
     tern_device_close(device);
 }
 
-#define ON(test, backend)                                                                                              \
-    {                                                                                                                  \
-#test " " backend, test, NULL, NULL, (void *)(uintptr_t)backend                                                \
-    }
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_place),
         cmocka_unit_test(test_many_stops),
-        ON(test_backend, "vulkan"),
-        ON(test_backend, "opencl"),
-        ON(test_other_backend, "vulkan"),
-        ON(test_other_backend, "opencl"),
+        TEST_ON(test_backend, "vulkan"),
+        TEST_ON(test_backend, "opencl"),
+        TEST_ON(test_other_backend, "vulkan"),
+        TEST_ON(test_other_backend, "opencl"),
         cmocka_unit_test(test_end_of_epoch),
         cmocka_unit_test(test_schedule),
         cmocka_unit_test(test_changes_are_refused),

@@ -380,22 +380,13 @@ static void test_options(void **state)
     TEST_ERROR(tern_update_check(&update), TERN_ERROR_INVALID, "clip value is -1");
 }
 
-#define ON(test, backend)                                                                                              \
-    {                                                                                                                  \
-#test " on " backend, test, NULL, NULL, (void *)(uintptr_t)backend                                             \
-    }
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_options),
-        cmocka_unit_test(test_scale_is_exact),
-        cmocka_unit_test(test_patterns_in_half),
-        cmocka_unit_test(test_random_patterns),
-        cmocka_unit_test(test_underflow),
-        ON(test_patterns, "cpu"),
-        ON(test_patterns, "opencl"),
-        ON(test_patterns, "vulkan"),
+        cmocka_unit_test(test_options),          cmocka_unit_test(test_scale_is_exact),
+        cmocka_unit_test(test_patterns_in_half), cmocka_unit_test(test_random_patterns),
+        cmocka_unit_test(test_underflow),        TEST_ON(test_patterns, "cpu"),
+        TEST_ON(test_patterns, "opencl"),        TEST_ON(test_patterns, "vulkan"),
     };
     return cmocka_run_group_tests_name("scaler", tests, NULL, NULL);
 }

@@ -286,23 +286,18 @@ static void test_every_call_fails_once(void **state)
     tern_graph_destroy(graph);
 }
 
-#define ON(test, backend)                                                                                              \
-    {                                                                                                                  \
-#test " on " backend, test, NULL, NULL, (void *)(uintptr_t)backend                                             \
-    }
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ON(test_matches_the_reference, "cpu"),
-        ON(test_guarded_reverse_matches, "cpu"),
-        ON(test_unfused_matches, "cpu"),
-        ON(test_matches_the_reference, "opencl"),
-        ON(test_guarded_reverse_matches, "opencl"),
-        ON(test_unfused_matches, "opencl"),
-        ON(test_matches_the_reference, "vulkan"),
-        ON(test_guarded_reverse_matches, "vulkan"),
-        ON(test_unfused_matches, "vulkan"),
+        TEST_ON(test_matches_the_reference, "cpu"),
+        TEST_ON(test_guarded_reverse_matches, "cpu"),
+        TEST_ON(test_unfused_matches, "cpu"),
+        TEST_ON(test_matches_the_reference, "opencl"),
+        TEST_ON(test_guarded_reverse_matches, "opencl"),
+        TEST_ON(test_unfused_matches, "opencl"),
+        TEST_ON(test_matches_the_reference, "vulkan"),
+        TEST_ON(test_guarded_reverse_matches, "vulkan"),
+        TEST_ON(test_unfused_matches, "vulkan"),
         cmocka_unit_test(test_callers_binding_is_used),
         cmocka_unit_test(test_bad_calls_are_refused),
         cmocka_unit_test(test_memory_is_the_plan),

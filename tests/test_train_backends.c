@@ -151,21 +151,13 @@ static int tear_down(void **state)
     return rmdir(folder);
 }
 
-#define ON(test, backend)                                                                                              \
-    {                                                                                                                  \
-#test " on " backend, test, NULL, NULL, (void *)(uintptr_t)backend                                             \
-    }
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_threads_change_nothing),
-        ON(test_agrees_with_cpu, "cpu"),
-        ON(test_agrees_with_cpu, "opencl"),
-        ON(test_agrees_with_cpu, "vulkan"),
-        ON(test_16_bits_agree_with_f32, "cpu"),
-        ON(test_16_bits_agree_with_f32, "opencl"),
-        ON(test_16_bits_agree_with_f32, "vulkan"),
+        cmocka_unit_test(test_threads_change_nothing),  TEST_ON(test_agrees_with_cpu, "cpu"),
+        TEST_ON(test_agrees_with_cpu, "opencl"),        TEST_ON(test_agrees_with_cpu, "vulkan"),
+        TEST_ON(test_16_bits_agree_with_f32, "cpu"),    TEST_ON(test_16_bits_agree_with_f32, "opencl"),
+        TEST_ON(test_16_bits_agree_with_f32, "vulkan"),
     };
     return cmocka_run_group_tests_name("train_backends", tests, set_up, tear_down);
 }

@@ -354,17 +354,12 @@ static void test_costs(void **state)
     tern_device_close(device);
 }
 
-#define ON(test, backend)                                                                                              \
-    {                                                                                                                  \
-#test " on " backend, test, NULL, NULL, (void *)(uintptr_t)backend                                             \
-    }
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ON(test_windows_are_the_big_batch, "cpu"),
-        ON(test_windows_are_the_big_batch, "opencl"),
-        ON(test_windows_are_the_big_batch, "vulkan"),
+        TEST_ON(test_windows_are_the_big_batch, "cpu"),
+        TEST_ON(test_windows_are_the_big_batch, "opencl"),
+        TEST_ON(test_windows_are_the_big_batch, "vulkan"),
         cmocka_unit_test(test_evaluation_in_mid_window),
         cmocka_unit_test(test_shadows),
         cmocka_unit_test(test_shadow_graphs),

@@ -9,8 +9,8 @@
  *
  * and drop or mix elements under masks: tanh(inf) was 2, a dropout's mask and a matmul's epilogue were wrong. No text
  * of ours avoids it, because the masks of branches go through the same instruction. Mesa tells which LLVM it has only
- * after it was loaded, and reads the variable then; so the fact asked for is the CPU's. Other drivers do not read it.
- */
+ * after it was loaded, and reads the variable then; so the fact asked for is the CPU's. Other drivers do not read it:
+ * PoCL, which has masks from selections only, is given a text that does not meet the fault (shaders/math.k). */
 #include "core/base/jit.h"
 
 #include <stdbool.h>
