@@ -84,6 +84,9 @@ set_tests_properties(test_trainer PROPERTIES TIMEOUT 1500)
 # 500 steps in three precisions on every backend; rusticl takes 0.7 s for one.
 set_tests_properties(test_train_backends PROPERTIES TIMEOUT 3600)
 set_tests_properties(test_train_backends PROPERTIES ENVIRONMENT "${unnamed_leaks}")
+if(TARGET tern_ze)
+  add_dependencies(test_stand_in_level_zero tern_ze)
+endif()
 target_sources(test_cli PRIVATE $<TARGET_OBJECTS:tern_cli>)
 # Builds programs of its own against the installed tree; they need this build's sanitizers.
 add_dependencies(test_install tern tern_command)
