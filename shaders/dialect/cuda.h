@@ -2,7 +2,9 @@
 /* cuda.h - the kernel language in CUDA C++ for NVRTC, without any header. docs/kernel-language.md explains the words.
  *
  * The renderer prints ARGUMENTS and GROUP_SIZE before this text. Must be compiled with --fmad=false (contraction is a
- * build flag there, not a pragma) and never with --use_fast_math. */
+ * build flag there, not a pragma) and never with --use_fast_math. The 1 in the launch bounds (groups that must fit a
+ * multiprocessor) lets a kernel have the registers it needs: without it ptxas of CUDA 13 spills a few of matmul's and
+ * attention's on every architecture, to fit one group more. */
 typedef unsigned int uint;
 #define FN                static __device__ __forceinline__
 #define REAL              float
@@ -10,7 +12,7 @@ typedef unsigned int uint;
 #define STRUCT(name, members) struct name { members };
 
 #define KERNEL(name, shared_arrays)                                                                                    \
-    extern "C" __global__ void __launch_bounds__(GROUP_SIZE) name(ARGUMENTS) {                                         \
+    extern "C" __global__ void __launch_bounds__(GROUP_SIZE, 1) name(ARGUMENTS) {                                      \
     shared_arrays
 #define KERNEL_END        }
 #define SHARED(type, name, count) __shared__ type name[count];
