@@ -6,13 +6,14 @@
 #                 TERN_LAB=1 the driver lab's too
 #   make deps     installs what is missing, asking first
 #   make lab      builds the driver lab: newer drivers in a chroot below build/lab (needs root)
+#   make static   every kernel of GPT-2 124M through the vendors' compilers: bench/results/static.json and its page
 #   make lint     formatting of every file;  make format   fixes it
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 SOURCES = $(shell git ls-files '*.c' '*.h' ':!shaders' 2>/dev/null) # shaders are not C
 DEMO = build/demo
 
-.PHONY: all deps demo lab test lint format
+.PHONY: all deps demo lab test static lint format
 all: deps
 	cmake --preset release
 	cmake --build --preset release -j $(JOBS)
@@ -39,6 +40,9 @@ test: deps
 	cmake --preset dev
 	cmake --build --preset dev -j $(JOBS)
 	ctest --preset dev
+
+static: deps
+	@sh bench/static/run
 
 lint:
 	clang-format --dry-run --Werror $(SOURCES)

@@ -29,7 +29,7 @@ suite=trixie
 newer=mesa # the source package taken from backports
 packages="gcc g++ libc6-dev cmake ninja-build pkgconf ccache libcjson-dev libcmocka-dev libdnnl-dev
   libvulkan-dev vulkan-validationlayers mesa-vulkan-drivers glslang-dev glslang-tools spirv-tools
-  ocl-icd-opencl-dev opencl-headers pocl-opencl-icd mesa-opencl-icd"
+  ocl-icd-opencl-dev opencl-headers pocl-opencl-icd mesa-opencl-icd mesa-drm-shim"
 
 say() { printf 'lab: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
@@ -163,6 +163,7 @@ if_wanted() {
     return 0
   fi
   code=0
+  [ "$1" != up ] || sh "$here/vendor.sh"
   [ "$1" != up ] || sh "$here/swiftshader.sh" || code=$?
   [ $code != 0 ] || sh "$here/lab.sh" "$1" || code=$?
   if [ $code = 77 ] && [ "${TERN_LAB:-}" != 1 ]; then

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ocloc.c - Intel's offline compiler for Arc: OpenCL C in, a zebin out, whose .ze_info and instructions are read.
+ *
+ *     OpenCL C ── libocloc (libigdfcl, libigc) ── zebin ─┬─ .ze_info   simd_size, grf_count, spills, slm, has_dpas
+ *                                                        └─ .text.*    8 or 16 bytes an instruction, opcode in bits 0-6
+ *
+ * The libraries may lie in build/vendor (cmake/vendor.sh) instead of the system: they are opened by path in the order
+ * of their needs, so that libocloc finds them by name. Opcodes: Intel's PRM of DG2, volume 7; bit 29 marks the short
+ * form. */
+#include "bench/static/static.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef int (*ocloc_invoke)(unsigned, const char **, uint32_t, const uint8_t **, const uint64_t *, const char **,
+                            uint32_t, const uint8_t **, const uint64_t *, const char **, uint32_t *, uint8_t ***,
+                            uint64_t **, char ***);
+typedef int (*ocloc_free)(uint32_t *, uint8_t ***, uint64_t **, char ***);
+static ocloc_invoke invoke;
+static ocloc_free free_outputs;
+
+typedef struct ocloc_outputs {
+    uint32_t count;
+    uint8_t **data;
+    uint64_t *bytes;
+    char **names;
+} ocloc_outputs;
+
+static void *open_in_folder(const char *name)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/ocloc/lib/%s", static_vendor_folder(), name);
+    void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    return library ? library : dlopen(name, RTLD_NOW | RTLD_GLOBAL);
+}
+
+static void read_version(char *out_version, size_t bytes)
+{
+    char path[4096], version[64] = "";
+    snprintf(path, sizeof path, "%s/ocloc/version", static_vendor_folder());
+    FILE *file = fopen(path, "r");
+    if (file && !fgets(version, sizeof version, file)) version[0] = 0;
+    if (file) fclose(file);
+    version[strcspn(version, "\n")] = 0;
+    snprintf(out_version, bytes, "ocloc%s%s", version[0] ? " " : "", version);
+}
+
+static tern_status ocloc_open(const static_target *target, tern_device *device, char *out_version, size_t bytes)
+{
+    /* Debian 12's names; what a newer one calls otherwise is found by the linker or is not needed. */
+    static const char *const needed[] = {"libopencl-clang.so.14", "libigdgmm.so.12", "libiga64.so.1", "libigc.so.1",
+                                         "libigdfcl.so.1"};
+    (void)target;
+    (void)device;
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) (void)open_in_folder(needed[i]);
+    void *library = open_in_folder("libocloc.so");
+    if (!library)
+        return tern_error(TERN_ERROR_NOT_FOUND, "no libocloc.so here; run sh cmake/vendor.sh (%s)", dlerror());
+    void *symbol = dlsym(library, "oclocInvoke");
+    memcpy(&invoke, &symbol, sizeof invoke);
+    symbol = dlsym(library, "oclocFreeOutput");
+    memcpy(&free_outputs, &symbol, sizeof free_outputs);
+    if (!invoke || !free_outputs) return tern_error(TERN_ERROR_NOT_FOUND, "libocloc.so lacks oclocInvoke");
+    read_version(out_version, bytes);
+    return TERN_OK;
+}
+
+/* ------------------------------------------------------------------ reading */
+
+/* The number after "key:" in the YAML text of .ze_info, summed over its kernels; 0 when it is not there. */
+static uint32_t value(const char *text, size_t bytes, const char *key)
+{
+    uint32_t sum = 0;
+    const size_t length = strlen(key);
+    const char *end = text + bytes;
+    for (const char *at = text; (at = memmem(at, (size_t)(end - at), key, length)) != NULL;) {
+        at += length;
+        while (at < end && *at == ' ') at++;
+        uint32_t number = 0;
+        for (; at < end && *at >= '0' && *at <= '9'; at++) number = 10 * number + (uint32_t)(*at - '0');
+        sum += number;
+    }
+    return sum;
+}
+
+/* Memory per hardware thread, from entries "type: scratch, usage: spill_fill_space, size: 64", for registers that did
+ * not fit; per lane, from "type: global, usage: private_space", for arrays that did not. */
+static void read_memory(const char *text, size_t bytes, static_figures *figures)
+{
+    static const char start[] = "per_thread_memory_buffers:", stop[] = "\nkernels_misc_info:";
+    const char *end = text + bytes, *at = memmem(text, bytes, start, sizeof start - 1);
+    if (!at) return;
+    const char *next = memmem(at, (size_t)(end - at), stop, sizeof stop - 1);
+    if (next) end = next;
+    while ((at = memmem(at, (size_t)(end - at), "type:", 5)) != NULL) {
+        const char *entry = at + 5;
+        next = memmem(entry, (size_t)(end - entry), "type:", 5);
+        const size_t length = (size_t)((next ? next : end) - entry);
+        uint32_t *figure = memmem(entry, length, "private_space", 13) ? &figures->private_bytes : &figures->spills;
+        *figure += value(entry, length, " size:");
+        at = next ? next : end;
+    }
+}
+
+static const struct {
+    uint32_t opcode;
+    bool matrix;
+    const char *name;
+} opcodes[] = {{0x59, true, "dpas"}, {0x5a, true, "dpasw"}, {0x5b, false, "mad"}, {0x31, false, "send"}};
+
+static void count_instructions(const unsigned char *code, size_t bytes, static_figures *figures)
+{
+    for (size_t at = 0; at + 8 <= bytes;) {
+        uint32_t word;
+        memcpy(&word, code + at, sizeof word);
+        at += word >> 29 & 1 ? 8 : 16;
+        if (word == 0) continue; /* padding between kernels */
+        figures->instructions++;
+        for (size_t k = 0; k < sizeof opcodes / sizeof *opcodes; k++) {
+            if ((word & 0x7f) != opcodes[k].opcode) continue;
+            static_figures_count(figures, opcodes[k].name, 1);
+            figures->matrix += opcodes[k].matrix;
+        }
+    }
+}
+
+static tern_status read_zebin(const void *elf, size_t bytes, static_figures *figures)
+{
+    size_t size = 0, code_bytes = 0;
+    const char *info = static_elf_section(elf, bytes, ".ze_info", &size);
+    const void *code = static_elf_section(elf, bytes, ".text.", &code_bytes);
+    if (!info || !code) return tern_error(TERN_ERROR_KERNEL, "the binary of %zu bytes is no zebin", bytes);
+    figures->registers = value(info, size, "grf_count:");
+    figures->simd = value(info, size, "simd_size:");
+    figures->shared = value(info, size, "slm_size:");
+    read_memory(info, size, figures);
+    count_instructions(code, code_bytes, figures);
+    if (getenv("TERN_STATIC_VERBOSE")) fprintf(stderr, "%.*s\n", (int)size, info);
+    const char *claim = memmem(info, size, "has_dpas:", 9);
+    const bool claims = claim && memmem(claim, 32 < size ? 32 : size, "true", 4) != NULL;
+    if (claims != (figures->matrix > 0))
+        return tern_error(TERN_ERROR_KERNEL, "has_dpas is %s and %u dpas are found", claims ? "true" : "false",
+                          figures->matrix);
+    return TERN_OK;
+}
+
+/* ---------------------------------------------------------------- compiling */
+
+static const char *last_log(const ocloc_outputs *outputs)
+{
+    for (uint32_t i = 0; i < outputs->count; i++)
+        if (strcmp(outputs->names[i], "stdout.log") == 0 && outputs->bytes[i] > 0) return (char *)outputs->data[i];
+    return "no message";
+}
+
+static tern_status read_outputs(const ocloc_outputs *outputs, static_figures *figures)
+{
+    for (uint32_t i = 0; i < outputs->count; i++)
+        if (outputs->bytes[i] > 4 && memcmp(outputs->data[i], "\177ELF", 4) == 0)
+            return read_zebin(outputs->data[i], outputs->bytes[i], figures);
+    return tern_error(TERN_ERROR_KERNEL, "ocloc gave no ELF file: %.400s", last_log(outputs));
+}
+
+static tern_status ocloc_compile(const static_target *target, tern_device *device, const tern_kernel_desc *desc,
+                                 static_figures *out_figures)
+{
+    tern_status status;
+    tern_source source = {0};
+    ocloc_outputs outputs = {0};
+    (void)device;
+    const char *arguments[] = {"ocloc",
+                               "compile",
+                               "-file",
+                               "k.cl",
+                               "-device",
+                               target->name,
+                               "-options",
+                               "-cl-std=CL1.2",
+                               "-internal_options",
+                               "-cl-intel-allow-zebin"};
+    const char *name = "k.cl";
+    TERN_TRY(desc->render(desc, TERN_DIALECT_OPENCL, false, &source));
+    const uint8_t *text = (const uint8_t *)source.text;
+    const uint64_t bytes = source.bytes + 1;
+    const int result = invoke(sizeof arguments / sizeof *arguments, arguments, 1, &text, &bytes, &name, 0, NULL, NULL,
+                              NULL, &outputs.count, &outputs.data, &outputs.bytes, &outputs.names);
+    *out_figures = (static_figures){0};
+    status = result == 0 ? read_outputs(&outputs, out_figures)
+                         : tern_error(TERN_ERROR_KERNEL, "ocloc error %d: %.800s", result, last_log(&outputs));
+    (void)free_outputs(&outputs.count, &outputs.data, &outputs.bytes, &outputs.names);
+fail:
+    free(source.text);
+    return status;
+}
+
+const static_compiler_table static_ocloc = {ocloc_open, ocloc_compile};
