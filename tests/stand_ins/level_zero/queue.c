@@ -27,7 +27,7 @@ static uint64_t random_state;
 
 static bool strict(void) { return standin_number("STRICT", 1) != 0; }
 static bool hangs(void) { return standin_number("HANG", 0) != 0; }
-bool standin_queue_is_lost(void) { return fault || hangs(); }
+bool standin_queue_is_lost(void) { return fault || hangs() || *tern_standin_ze_failed_name(); }
 
 /* ------------------------------------------------------------------ running */
 
@@ -53,6 +53,18 @@ static bool same_memory(const void *address, uint64_t id)
     return false;
 }
 
+/* Twice as much each time: buffers of gibibytes are zeroed this way. */
+static void fill(const standin_command *c)
+{
+    size_t done = c->pattern_bytes;
+    if (c->bytes) memcpy(c->target, c->pattern, done);
+    while (done < c->bytes) {
+        const size_t more = done < c->bytes - done ? done : c->bytes - done;
+        memcpy(c->target + done, c->target, more);
+        done += more;
+    }
+}
+
 static bool perform(const standin_queue *queue, const standin_command *c)
 {
     switch (c->op) {
@@ -63,7 +75,7 @@ static bool perform(const standin_queue *queue, const standin_command *c)
         return true;
     case STANDIN_FILL:
         if (!same_memory(c->target, c->target_id)) return false;
-        for (size_t i = 0; i < c->bytes; i += c->pattern_bytes) memcpy(c->target + i, c->pattern, c->pattern_bytes);
+        fill(c);
         return true;
     case STANDIN_FENCED:
         if (c->fence && c->fence->object.kind != STANDIN_FENCE) {

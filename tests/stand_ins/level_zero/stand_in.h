@@ -275,7 +275,8 @@ ze_result_t standin_queue_submitted(standin_queue *queue);
 bool standin_queue_empty(const standin_queue *queue);
 void standin_queue_delete(standin_queue *queue);
 void standin_queue_forget(standin_list *list); /* drops what of it has not run */
-bool standin_queue_is_lost(void);              /* a command could not be run, or TERN_STANDIN_ZE_HANG */
+/* Nobody can wait for what was submitted: a command could not be run, nothing ever runs, or a call was failed. */
+bool standin_queue_is_lost(void);
 /* Until *flag, or until the queue is empty (flag NULL). */
 ze_result_t standin_wait(const bool *flag, const standin_queue *queue, uint64_t timeout_ns, const char *name);
 void standin_queue_heal(void); /* after a device that was lost */
