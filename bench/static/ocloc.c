@@ -54,6 +54,9 @@ static tern_status ocloc_open(const static_target *target, tern_device *device, 
                                          "libigdfcl.so.1"};
     (void)target;
     (void)device;
+#ifdef __SANITIZE_ADDRESS__ /* libocloc binds deeply, which AddressSanitizer ends the process for */
+    return tern_error(TERN_ERROR_NOT_FOUND, "ocloc cannot be loaded under AddressSanitizer; use the preset ci");
+#endif
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) (void)open_in_folder(needed[i]);
     void *library = open_in_folder("libocloc.so");
     if (!library)

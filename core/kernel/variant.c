@@ -10,6 +10,8 @@
  *     rows           one thread per row where rows are short, where neighbouring rows are neighbours in memory (column
  *                    combines), or where there is nothing to reduce; else one group per row
  *
+ *     registers      smaller tiles a thread where a lane has few (sub-groups of 8 on a GPU), measured with bench/static
+ *
  *     loops          no form whose loops a device with max_loop_turns would stop
  *     storage        no tensor narrower than the device stores (storage.c)
  *
@@ -51,6 +53,13 @@ static bool has_register_tiles(const tern_device_info *info)
 
 /* One lane: the device runs a work-item per hardware thread, so a work-item must hold the vectors itself. */
 static bool has_one_lane(const tern_device_info *info) { return has_register_tiles(info) && info->subgroup_max <= 1; }
+
+/* GPUs whose sub-groups go down to 8 lanes have few registers for each: 128 floats on Intel's Xe-HPG. What does not fit
+ * goes to memory there, which costs more than a smaller tile. */
+static bool has_few_registers(const tern_device_info *info)
+{
+    return !has_register_tiles(info) && info->subgroup_min > 1 && info->subgroup_min <= 8;
+}
 
 /* -------------------------------------------------------------------- tape */
 
@@ -181,7 +190,22 @@ static uint32_t matmul_shared_bytes(const struct matmul_shape *s)
     return 4 * s->tile_k * (s->tile_m + 1 + s->tile_n + 1);
 }
 
-static const struct matmul_shape *matmul_shape_for(const tern_device_info *info, const uint32_t *words)
+static bool has_16_bit(const tern_kernel_desc *desc)
+{
+    for (uint32_t i = 0; i < desc->tensor_count; i++)
+        if (desc->tensors[i].dtype == TERN_F16 || desc->tensors[i].dtype == TERN_BF16) return true;
+    return false;
+}
+
+/* 64 sums a thread and the conversions of 16-bit operands are more than few registers hold. */
+static bool is_too_large(const struct matmul_shape *s, const tern_kernel_desc *desc, const tern_device_info *info)
+{
+    return matmul_group(s) > info->max_group_size || matmul_shared_bytes(s) > info->shared_bytes ||
+           (s->thread_m * s->thread_n > 16 && has_few_registers(info) && has_16_bit(desc));
+}
+
+static const struct matmul_shape *matmul_shape_for(const tern_kernel_desc *desc, const tern_device_info *info,
+                                                   const uint32_t *words)
 {
     if (has_one_lane(info)) return &packed_shape;
     const bool short_enough = info->max_loop_turns == 0 || words[TERN_WORD_K] + 1024u < info->max_loop_turns;
@@ -190,7 +214,7 @@ static const struct matmul_shape *matmul_shape_for(const tern_device_info *info,
     const struct matmul_shape *shape = NULL;
     for (size_t i = 0; i < sizeof shared_shapes / sizeof *shared_shapes; i++) {
         const struct matmul_shape *s = &shared_shapes[i];
-        if (matmul_group(s) > info->max_group_size || matmul_shared_bytes(s) > info->shared_bytes) continue;
+        if (is_too_large(s, desc, info)) continue;
         shape = s;
         /* A large tile pays only when there are enough of them to fill the device. */
         uint64_t groups =
@@ -202,7 +226,7 @@ static const struct matmul_shape *matmul_shape_for(const tern_device_info *info,
 
 static void choose_matmul(tern_kernel_desc *desc, const tern_device_info *info, const uint32_t *words)
 {
-    const struct matmul_shape *s = matmul_shape_for(info, words);
+    const struct matmul_shape *s = matmul_shape_for(desc, info, words);
     tern_variant *v = &desc->variant;
     v->group[0] = matmul_group(s);
     v->tile_m = s->tile_m;
@@ -235,7 +259,8 @@ static uint32_t staged_dims(uint32_t head_dim)
     return whole < 32 ? whole : 32;
 }
 
-/* The largest group whose tiles fit shared memory; long heads take fewer rows per thread, for the registers. */
+/* The largest group whose tiles fit shared memory; long heads take fewer rows per thread, for the registers, and so do
+ * devices that have few. */
 static void choose_attention(tern_kernel_desc *desc, const tern_device_info *info)
 {
     tern_variant *v = &desc->variant;
@@ -246,7 +271,7 @@ static void choose_attention(tern_kernel_desc *desc, const tern_device_info *inf
         return;
     }
     v->shared_form = true;
-    v->thread_m = desc->head_dim <= 128 ? 4 : 2;
+    v->thread_m = desc->head_dim <= 128 && !has_few_registers(info) ? 4 : 2;
     v->thread_n = 4;
     v->tile_n = ATTENTION_LANES * v->thread_n;
     v->tile_k = staged_dims(desc->head_dim);
