@@ -30,12 +30,13 @@ if(TERN_SANITIZE) # several times slower; the optimised build goes the whole way
 endif()
 
 # Drivers that stand in for cards; tests find them in ${CMAKE_BINARY_DIR}/stand_ins.
+add_subdirectory(${CMAKE_SOURCE_DIR}/tests/stand_ins/cuda)
 add_subdirectory(${CMAKE_SOURCE_DIR}/tests/stand_ins/level_zero)
 
 # An archive: each test takes what it needs of it.
 add_library(tern_test_support STATIC EXCLUDE_FROM_ALL ${shared})
 target_include_directories(tern_test_support PRIVATE ${CMAKE_SOURCE_DIR})
-target_compile_definitions(tern_test_support PRIVATE _GNU_SOURCE)
+target_compile_definitions(tern_test_support PRIVATE _GNU_SOURCE TERN_BINARY_DIR="${CMAKE_BINARY_DIR}")
 target_link_libraries(tern_test_support PRIVATE PkgConfig::CMOCKA)
 
 # Plug-ins with faults, and one that stands where this version has none; see tests/test_device.c.
