@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* compiler.c - NVRTC, NVIDIA's run-time compiler: which of those on the machine, and text to cubin.
+ *
+ * Machines have several (a distribution's, a toolkit's, one in a Python package), and the first found may be too old
+ * for the card. So all are asked for their version and architectures, and of those that know the card's the newest that
+ * is not of a later CUDA than the driver wins; a later one, whose cubins the driver may refuse, is the last resort.
+ * TERN_NVRTC_LIBRARY names one, alone. Compiled is for the card's own architecture, to machine code: nothing is left to
+ * the driver, whose compiler may be another. Contraction to fma is off (a build flag there), fast maths never on. */
+#include "backends/cuda/cuda.h"
+
+#include <dlfcn.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/hash.h"
+
+#define NVRTC_ERROR_COMPILATION 6
+#define NVRTC_SYMBOLS(X)                                                                                               \
+    X(nvrtcGetErrorString, const char *, (nvrtcResult))                                                                \
+    X(nvrtcVersion, nvrtcResult, (int *, int *))                                                                       \
+    X(nvrtcGetNumSupportedArchs, nvrtcResult, (int *))                                                                 \
+    X(nvrtcGetSupportedArchs, nvrtcResult, (int *))                                                                    \
+    X(nvrtcCreateProgram, nvrtcResult,                                                                                 \
+      (nvrtcProgram *, const char *, const char *, int, const char *const *, const char *const *))                     \
+    X(nvrtcCompileProgram, nvrtcResult, (nvrtcProgram, int, const char *const *))                                      \
+    X(nvrtcGetProgramLogSize, nvrtcResult, (nvrtcProgram, size_t *))                                                   \
+    X(nvrtcGetProgramLog, nvrtcResult, (nvrtcProgram, char *))                                                         \
+    X(nvrtcGetCUBINSize, nvrtcResult, (nvrtcProgram, size_t *))                                                        \
+    X(nvrtcGetCUBIN, nvrtcResult, (nvrtcProgram, char *))                                                              \
+    X(nvrtcDestroyProgram, nvrtcResult, (nvrtcProgram *))
+
+typedef struct compiler {
+    void *library;
+    char path[400];
+    int version; /* 13000 is 13.0 */
+#define FIELD(name, type, parameters) type(*name) parameters;
+    NVRTC_SYMBOLS(FIELD)
+#undef FIELD
+} compiler;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next two, and NVRTC itself while it starts */
+static compiler chosen;
+static char chosen_for[16]; /* the architecture; "": none chosen yet */
+
+/* ------------------------------------------------------------------ which one */
+
+static bool symbols_find(compiler *c)
+{
+    void *address;
+#define FIND(name, type, parameters)                                                                                   \
+    if (!(address = dlsym(c->library, #name))) return false;                                                           \
+    memcpy(&c->name, &address, sizeof address);
+    NVRTC_SYMBOLS(FIND)
+#undef FIND
+    Dl_info info; /* where the loader found it, for messages */
+    if (dladdr(address, &info) && info.dli_fname) snprintf(c->path, sizeof c->path, "%s", info.dli_fname);
+    return true;
+}
+
+static bool knows(const compiler *c, const char *architecture)
+{
+    int count = 0, list[128];
+    const int wanted = atoi(architecture + strlen("sm_"));
+    if (c->nvrtcGetNumSupportedArchs(&count) != 0 || count < 1 || count > 128 || c->nvrtcGetSupportedArchs(list) != 0)
+        return false;
+    for (int i = 0; i < count; i++)
+        if (list[i] == wanted) return true;
+    return false;
+}
+
+/* Is a the better of two that know the architecture? */
+static bool is_better(const compiler *a, const compiler *b)
+{
+    const int newest = cuda_driver_version() / 1000;
+    const bool a_fits = a->version / 1000 <= newest, b_fits = b->version / 1000 <= newest;
+    if (!b->library || a_fits != b_fits) return !b->library || a_fits;
+    return a_fits ? a->version > b->version : a->version < b->version;
+}
+
+/* Looks at one; what is not taken leaves a remark in `unfit`. */
+static void consider(const char *path, const char *architecture, compiler *best, char *unfit, size_t bytes)
+{
+    compiler c = {0};
+    int major = 0, minor = 0;
+    snprintf(c.path, sizeof c.path, "%s", path);
+    c.library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!c.library) return;
+    if (!symbols_find(&c) || c.nvrtcVersion(&major, &minor) != 0) {
+        snprintf(unfit, bytes, "%s is older than CUDA 11.2 or no NVRTC", c.path);
+    } else if (c.version = 1000 * major + 10 * minor, !knows(&c, architecture)) {
+        snprintf(unfit, bytes, "%s is NVRTC %d.%d, which does not know %s", c.path, major, minor, architecture);
+    } else if (is_better(&c, best)) {
+        if (best->library) dlclose(best->library);
+        *best = c;
+        return;
+    }
+    dlclose(c.library);
+}
+
+static void consider_all(const char *architecture, compiler *best, char *unfit, size_t bytes)
+{
+    static const char *const names[] = {"libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2",
+                                        "libnvrtc.so.11.1"};
+    static const char *const variables[] = {"CUDA_HOME", "CUDA_PATH"};
+    char pattern[500];
+    glob_t found = {0};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) consider(names[i], architecture, best, unfit, bytes);
+    int flags = 0;
+    for (size_t i = 0; i < 2; i++) {
+        if (!getenv(variables[i])) continue;
+        snprintf(pattern, sizeof pattern, "%s/lib*/libnvrtc.so*", getenv(variables[i]));
+        (void)glob(pattern, flags, NULL, &found);
+        flags = GLOB_APPEND;
+    }
+    (void)glob("/usr/local/cuda*/lib*/libnvrtc.so*", flags, NULL, &found);
+    (void)glob("/opt/cuda*/lib*/libnvrtc.so*", GLOB_APPEND, NULL, &found);
+    for (size_t i = 0; i < found.gl_pathc; i++) consider(found.gl_pathv[i], architecture, best, unfit, bytes);
+    globfree(&found);
+}
+
+tern_status cuda_compiler_find(const char *architecture, uint64_t *out_hash)
+{
+    const char *path = getenv("TERN_NVRTC_LIBRARY");
+    char unfit[600] = "no libnvrtc was found";
+    tern_status status = TERN_OK;
+    pthread_mutex_lock(&lock);
+    if (strcmp(chosen_for, architecture) != 0) {
+        compiler best = {0};
+        if (path && *path) {
+            snprintf(unfit, sizeof unfit, "TERN_NVRTC_LIBRARY, %s, cannot be opened", path);
+            consider(path, architecture, &best, unfit, sizeof unfit);
+        } else {
+            consider_all(architecture, &best, unfit, sizeof unfit);
+        }
+        if (best.library) { /* a former one stays open: another thread may be compiling with it */
+            chosen = best;
+            snprintf(chosen_for, sizeof chosen_for, "%s", architecture);
+        } else {
+            status = tern_error(TERN_ERROR_NOT_FOUND,
+                                "no compiler for the card's architecture %s: %s; install a CUDA toolkit's NVRTC that "
+                                "knows it (driver: CUDA %d.%d), or name one in TERN_NVRTC_LIBRARY",
+                                architecture, unfit, cuda_driver_version() / 1000, cuda_driver_version() % 1000 / 10);
+        }
+    }
+    if (status >= 0 && out_hash) *out_hash = tern_hash(TERN_HASH_START, &chosen.version, sizeof chosen.version);
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+void cuda_compiler_describe(const char *architecture, char *out_text, size_t bytes)
+{
+    if (cuda_compiler_find(architecture, NULL) < 0)
+        snprintf(out_text, bytes, "%s", tern_error_message());
+    else
+        snprintf(out_text, bytes, "NVRTC %d.%d (%s)", chosen.version / 1000, chosen.version % 1000 / 10, chosen.path);
+}
+
+/* ------------------------------------------------------------------ compile */
+
+static tern_status nvrtc_result(const compiler *c, const char *label, const char *call, nvrtcResult code)
+{
+    if (code == 0) return TERN_OK;
+    return tern_error(TERN_ERROR_KERNEL, "kernel \"%s\": %s: %s (%d), by %s", label, call, c->nvrtcGetErrorString(code),
+                      code, c->path);
+}
+
+static tern_status log_error(const compiler *c, nvrtcProgram program, const char *label, const char *architecture)
+{
+    size_t bytes = 0;
+    char *log = NULL;
+    if (c->nvrtcGetProgramLogSize(program, &bytes) == 0 && (log = calloc(1, bytes + 1)) != NULL &&
+        c->nvrtcGetProgramLog(program, log) != 0)
+        log[0] = 0;
+    const tern_status status =
+        tern_error(TERN_ERROR_KERNEL, "kernel \"%s\" does not compile for %s; NVRTC %d.%d says: %s", label,
+                   architecture, c->version / 1000, c->version % 1000 / 10, log && *log ? log : "nothing");
+    free(log);
+    return status;
+}
+
+tern_status cuda_compile(const char *architecture, const char *label, const char *text, char **out_cubin,
+                         size_t *out_bytes)
+{
+    char target[48];
+    const char *const options[] = {target, "--fmad=false"};
+    nvrtcProgram program = NULL;
+    char *cubin = NULL;
+    size_t bytes = 0;
+    tern_status status;
+    TERN_TRY(cuda_compiler_find(architecture, NULL));
+    const compiler c = chosen;
+#define NVRTC_TRY(name, ...) TERN_TRY(nvrtc_result(&c, label, #name, c.name(__VA_ARGS__)))
+    snprintf(target, sizeof target, "--gpu-architecture=%s", architecture);
+    NVRTC_TRY(nvrtcCreateProgram, &program, text, "kernel.cu", 0, NULL, NULL);
+    const nvrtcResult code = c.nvrtcCompileProgram(program, 2, options);
+    if (code == NVRTC_ERROR_COMPILATION) TERN_TRY(log_error(&c, program, label, architecture));
+    TERN_TRY(nvrtc_result(&c, label, "nvrtcCompileProgram", code));
+    NVRTC_TRY(nvrtcGetCUBINSize, program, &bytes);
+    cubin = malloc(bytes ? bytes : 1);
+    if (!cubin) TERN_TRY(tern_error_memory("a cubin", bytes));
+    NVRTC_TRY(nvrtcGetCUBIN, program, cubin);
+    *out_cubin = cubin;
+    *out_bytes = bytes;
+    cubin = NULL;
+fail:
+    free(cubin);
+    if (program) (void)c.nvrtcDestroyProgram(&program);
+    return status;
+}

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* driver.c - NVIDIA's driver library: opened at run time, its entries, its error codes as sentences.
+ *
+ *     libcuda.so.1 (comes with the driver, not with the toolkit) ── cuInit ── devices, as CUDA_VISIBLE_DEVICES lets
+ * them
+ *
+ * Not here: anything about one device. TERN_CUDA_LIBRARY names another library, alone (a stand-in, a driver in an odd
+ * place). A toolkit's stub, a driver without a card and one whose kernel module does not fit are different things to a
+ * user, so each has its own sentence. Invariant: tern_cu is either complete or all NULL. */
+#include "backends/cuda/cuda.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/log.h"
+
+cuda_driver tern_cu;
+
+static struct {
+    pthread_mutex_t lock;
+    void *library;
+    int count, version;
+    char why_none[400];
+} driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ------------------------------------------------------------------ results */
+
+static const char *code_name(CUresult code)
+{
+    const char *name = NULL;
+    if (!tern_cu.cuGetErrorName || tern_cu.cuGetErrorName(code, &name) != CUDA_SUCCESS || !name)
+        return "an unknown code";
+    return name;
+}
+
+/* What a context does not recover from. */
+static bool is_loss(CUresult code)
+{
+    switch (code) {
+    case CUDA_ERROR_DEINITIALIZED:
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_CONTAINED:
+    case CUDA_ERROR_UNKNOWN: return true;
+    default: return false;
+    }
+}
+
+static tern_status out_of_memory(const char *where, const char *call)
+{
+    size_t free_bytes = 0, total = 0;
+    if (tern_cu.cuMemGetInfo(&free_bytes, &total) != CUDA_SUCCESS)
+        return tern_error(TERN_ERROR_DEVICE_MEMORY,
+                          "%s: %s: CUDA_ERROR_OUT_OF_MEMORY (2); close other programs that use the card, or ask for "
+                          "less",
+                          where, call);
+    return tern_error(TERN_ERROR_DEVICE_MEMORY,
+                      "%s: %s: CUDA_ERROR_OUT_OF_MEMORY (2); %zu of %zu bytes are free; close other programs that use "
+                      "the card, or ask for less",
+                      where, call, free_bytes, total);
+}
+
+tern_status cuda_result(tern_backend_device *device, const char *call, CUresult code)
+{
+    if (code == CUDA_SUCCESS) return TERN_OK;
+    const char *where = device ? device->info.name : "CUDA";
+    if (code == CUDA_ERROR_OUT_OF_MEMORY) return out_of_memory(where, call);
+    if (is_loss(code)) {
+        if (device) atomic_store(&device->lost, true);
+        return tern_error(
+            TERN_ERROR_DEVICE_LOST,
+            "%s: %s: %s (%d); the driver gave up on the card's work, dmesg (lines with Xid) says why; open "
+            "the device again",
+            where, call, code_name(code), code);
+    }
+    if (code == CUDA_ERROR_NO_BINARY_FOR_GPU || code == CUDA_ERROR_INVALID_IMAGE)
+        return tern_error(TERN_ERROR_KERNEL,
+                          "%s: %s: %s (%d); the compiler (NVRTC) is newer than the driver, update the driver", where,
+                          call, code_name(code), code);
+    return tern_error(TERN_ERROR_DRIVER, "%s: %s: %s (%d); nvidia-smi and dmesg may say more", where, call,
+                      code_name(code), code);
+}
+
+void cuda_released(const char *call, CUresult code)
+{
+    if (code != CUDA_SUCCESS) tern_log_write(TERN_LOG_WARNING, "cuda: %s: %s (%d)", call, code_name(code), (int)code);
+}
+
+/* ------------------------------------------------------------------ load */
+
+static tern_status symbol_find(void *library, const char *name, void *out_entry)
+{
+    void *address = dlsym(library, name);
+    if (!address)
+        return tern_error(TERN_ERROR_NOT_FOUND,
+                          "the CUDA driver's library has no %s: it is a stub, or older than CUDA 11.4 (R470); install "
+                          "the card's present driver",
+                          name);
+    memcpy(out_entry, &address, sizeof address);
+    return TERN_OK;
+}
+
+static tern_status symbols_find(void *library)
+{
+    tern_status status;
+    TERN_TRY(symbol_find(library, "cuInit", &tern_cu.cuInit));
+#define SYMBOL(name, suffix, parameters) TERN_TRY(symbol_find(library, #name #suffix, &tern_cu.name));
+#include "backends/cuda/symbols.def"
+#undef SYMBOL
+fail:
+    return status;
+}
+
+static const char *library_path(void)
+{
+    Dl_info info;
+    void *address;
+    memcpy(&address, &tern_cu.cuInit, sizeof address);
+    return dladdr(address, &info) && info.dli_fname ? info.dli_fname : "libcuda.so.1";
+}
+
+/* A driver without a card is no error: it has 0 devices. */
+static tern_status driver_start(void)
+{
+    const CUresult code = tern_cu.cuInit(0);
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    switch (code) {
+    case CUDA_SUCCESS: break;
+    case CUDA_ERROR_NO_DEVICE:
+        driver.count = 0;
+        snprintf(driver.why_none, sizeof driver.why_none,
+                 "NVIDIA's driver is there but shows no card (cuInit: CUDA_ERROR_NO_DEVICE); look at nvidia-smi%s%s",
+                 visible ? ", and at CUDA_VISIBLE_DEVICES, which is " : "", visible ? visible : "");
+        return TERN_OK;
+    case CUDA_ERROR_STUB_LIBRARY:
+        return tern_error(
+            TERN_ERROR_NOT_FOUND,
+            "%s is the CUDA toolkit's stub, not the driver (cuInit: CUDA_ERROR_STUB_LIBRARY, 34); take its "
+            "folder out of LD_LIBRARY_PATH, and install the card's driver",
+            library_path());
+    case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
+    case CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE:
+        return tern_error(
+            TERN_ERROR_NOT_FOUND,
+            "%s does not fit the kernel's NVIDIA module (cuInit: %s, %d); reboot after a driver update, or "
+            "take a cuda-compat folder out of LD_LIBRARY_PATH",
+            library_path(), code_name(code), code);
+    default:
+        return tern_error(TERN_ERROR_NOT_FOUND,
+                          "NVIDIA's driver does not start (cuInit of %s: %s, %d); if nvidia-smi works, load nvidia_uvm "
+                          "(nvidia-modprobe -u) or give the container /dev/nvidia*",
+                          library_path(), code_name(code), code);
+    }
+    tern_status status;
+    TERN_TRY(CU_CALL(NULL, cuDriverGetVersion, &driver.version));
+    TERN_TRY(CU_CALL(NULL, cuDeviceGetCount, &driver.count));
+    if (driver.count == 0)
+        snprintf(driver.why_none, sizeof driver.why_none, "NVIDIA's driver lists no card; look at nvidia-smi%s%s",
+                 visible ? ", and at CUDA_VISIBLE_DEVICES, which is " : "", visible ? visible : "");
+fail:
+    return status;
+}
+
+tern_status cuda_load(void)
+{
+    tern_status status = TERN_OK;
+    const char *path = getenv("TERN_CUDA_LIBRARY");
+    pthread_mutex_lock(&driver.lock);
+    if (driver.library) goto done;
+    driver.library = dlopen(path && *path ? path : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!driver.library)
+        TERN_TRY(
+            tern_error(TERN_ERROR_NOT_FOUND,
+                       "NVIDIA's driver is missing (%s); install the card's (Debian, Ubuntu: nvidia-driver), which "
+                       "brings libcuda.so.1",
+                       dlerror()));
+    TERN_TRY(symbols_find(driver.library));
+    TERN_TRY(driver_start());
+    goto done;
+fail:
+    if (driver.library) dlclose(driver.library);
+    driver.library = NULL;
+    memset(&tern_cu, 0, sizeof tern_cu);
+done:
+    pthread_mutex_unlock(&driver.lock);
+    return status;
+}
+
+/* The library itself stays: the driver keeps threads that do not survive an unmapping. */
+void cuda_unload(void)
+{
+    pthread_mutex_lock(&driver.lock);
+    driver.library = NULL;
+    driver.count = 0;
+    driver.why_none[0] = 0;
+    memset(&tern_cu, 0, sizeof tern_cu);
+    pthread_mutex_unlock(&driver.lock);
+}
+
+int cuda_driver_version(void) { return driver.version; }
+
+tern_status cuda_device_count(uint32_t *out_count)
+{
+    pthread_mutex_lock(&driver.lock);
+    const bool loaded = driver.library != NULL;
+    const int count = driver.count;
+    pthread_mutex_unlock(&driver.lock);
+    if (!loaded) return tern_error(TERN_ERROR_INVALID, "the CUDA driver is not loaded; call load first");
+    *out_count = (uint32_t)count;
+    return count == 0 ? tern_error(TERN_OK, "%s", driver.why_none) : TERN_OK;
+}
+
+tern_status cuda_device_find(uint32_t index, CUdevice *out_device)
+{
+    uint32_t count = 0;
+    const tern_status status = cuda_device_count(&count);
+    if (status < 0) return status;
+    if (index >= count)
+        return tern_error(TERN_ERROR_NOT_FOUND, "there is no CUDA device %u; there are %u, counted from 0", index,
+                          count);
+    return CU_CALL(NULL, cuDeviceGet, out_device, (int)index);
+}

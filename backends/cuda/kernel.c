@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernel.c - a kernel's text, rendered by core, becomes a function on the card.
+ *
+ *     desc ── render ── text ──┬── disk cache ──┬── cubin ── module ── function ── checks: threads, shared memory
+ *                              └── NVRTC ───────┘
+ *
+ * A cubin is for one architecture, so nothing is compiled when it is loaded. A cached one that the driver refuses is
+ * compiled again. Knows no op. Invariant: a kernel that was created can be launched with its variant's group. */
+#include "backends/cuda/cuda.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/cache.h"
+#include "core/base/dtype.h"
+#include "core/base/hash.h"
+#include "core/base/log.h"
+
+static tern_status desc_copy(const tern_backend_device *device, const tern_kernel_desc *desc,
+                             tern_backend_kernel *kernel)
+{
+    const tern_variant *variant = &desc->variant;
+    const tern_device_info *info = &device->info;
+    const uint64_t threads = (uint64_t)variant->group[0] * variant->group[1] * variant->group[2];
+    if (!desc->render)
+        return tern_error(TERN_ERROR_INVALID, "kernel \"%s\" has no renderer, and CUDA needs its text", desc->label);
+    if (desc->tensor_count > TERN_TAPE_TENSORS || desc->word_count > TERN_KERNEL_WORDS)
+        return tern_error(TERN_ERROR_UNSUPPORTED,
+                          "kernel \"%s\" has %u tensors and %u words; at most %d and %d are passed", desc->label,
+                          desc->tensor_count, desc->word_count, TERN_TAPE_TENSORS, TERN_KERNEL_WORDS);
+    if (threads == 0 || threads > info->max_group_size)
+        return tern_error(TERN_ERROR_UNSUPPORTED,
+                          "%s: kernel \"%s\" (%s) wants blocks of %llu threads, the limit is %u; choose a variant for "
+                          "this device",
+                          info->name, desc->label, variant->name, (unsigned long long)threads, info->max_group_size);
+    if (variant->shared_bytes > info->shared_bytes)
+        return tern_error(
+            TERN_ERROR_UNSUPPORTED,
+            "%s: kernel \"%s\" (%s) wants %u bytes of shared memory, the limit is %u; choose a variant for "
+            "this device",
+            info->name, desc->label, variant->name, variant->shared_bytes, info->shared_bytes);
+    snprintf(kernel->label, sizeof kernel->label, "%s", desc->label);
+    kernel->tensor_count = desc->tensor_count;
+    kernel->word_count = desc->word_count;
+    memcpy(kernel->group, variant->group, sizeof kernel->group);
+    for (uint32_t i = 0; i < desc->tensor_count; i++) {
+        const tern_dtype_info *dtype = tern_dtype(desc->tensors[i].dtype);
+        if (!dtype || dtype->elements != 1)
+            return tern_error(TERN_ERROR_UNSUPPORTED,
+                              "kernel \"%s\": tensor %u has the element type %d, which CUDA kernels do not take",
+                              desc->label, i, desc->tensors[i].dtype);
+        kernel->element_bytes[i] = dtype->bytes;
+    }
+    return TERN_OK;
+}
+
+static tern_status module_load(tern_backend_device *device, const char *cubin, const tern_source *source,
+                               tern_backend_kernel *kernel)
+{
+    tern_status status;
+    TERN_TRY(CU_CALL(device, cuModuleLoadData, &kernel->module, cubin));
+    TERN_TRY(CU_CALL(device, cuModuleGetFunction, &kernel->function, kernel->module, source->entry));
+    return TERN_OK;
+fail:
+    CU_RELEASE(cuModuleUnload, kernel->module);
+    return status;
+}
+
+/* Whether the cache had it, and the driver took it. */
+static bool cached_load(tern_backend_device *device, uint64_t key, const tern_source *source,
+                        tern_backend_kernel *kernel)
+{
+    char *cubin = NULL;
+    size_t bytes = 0;
+    if (tern_cache_read("cuda", "cubin", key, &cubin, &bytes) < 0) return false;
+    const bool taken = module_load(device, cubin, source, kernel) >= 0;
+    if (!taken) tern_log_write(TERN_LOG_WARNING, "cuda: a cached cubin was refused: %s", tern_error_message());
+    free(cubin);
+    return taken;
+}
+
+static tern_status function_make(tern_backend_device *device, const tern_kernel_desc *desc, tern_backend_kernel *kernel)
+{
+    tern_source source = {0};
+    char *cubin = NULL;
+    size_t bytes = 0;
+    tern_status status;
+    TERN_TRY(desc->render(desc, TERN_DIALECT_CUDA, false, &source));
+    uint64_t key = tern_hash(device->compiler_hash, device->architecture, sizeof device->architecture);
+    key = tern_hash(key, source.text, source.bytes);
+    if (cached_load(device, key, &source, kernel)) goto fail;
+    if (atomic_load(&device->lost)) TERN_TRY(cuda_enter(device));
+    TERN_TRY(cuda_compile(device->architecture, desc->label, source.text, &cubin, &bytes));
+    TERN_TRY(module_load(device, cubin, &source, kernel));
+    tern_cache_write("cuda", "cubin", key, cubin, bytes);
+fail:
+    free(cubin);
+    free(source.text);
+    return status;
+}
+
+/* Registers may allow fewer threads than the device does. */
+static tern_status function_check(tern_backend_device *device, const tern_kernel_desc *desc,
+                                  const tern_backend_kernel *kernel)
+{
+    const uint32_t threads = kernel->group[0] * kernel->group[1] * kernel->group[2];
+    int most = 0, shared = 0, spilled = 0;
+    tern_status status;
+    TERN_TRY(CU_CALL(device, cuFuncGetAttribute, &most, CU_FUNC_MAX_THREADS_PER_BLOCK, kernel->function));
+    TERN_TRY(CU_CALL(device, cuFuncGetAttribute, &shared, CU_FUNC_SHARED_BYTES, kernel->function));
+    TERN_TRY(CU_CALL(device, cuFuncGetAttribute, &spilled, CU_FUNC_LOCAL_BYTES, kernel->function));
+    if (most < 0 || threads > (uint32_t)most)
+        return tern_error(TERN_ERROR_UNSUPPORTED,
+                          "%s: kernel \"%s\" (%s) wants blocks of %u threads, as compiled at most %d fit; choose a "
+                          "smaller variant",
+                          device->info.name, desc->label, desc->variant.name, threads, most);
+    if (shared < 0 || (uint32_t)shared > device->info.shared_bytes)
+        return tern_error(
+            TERN_ERROR_UNSUPPORTED,
+            "%s: kernel \"%s\" (%s) as compiled takes %d bytes of shared memory, the limit is %u; choose a "
+            "smaller variant",
+            device->info.name, desc->label, desc->variant.name, shared, device->info.shared_bytes);
+    if (spilled > 0)
+        tern_log_write(TERN_LOG_DEBUG, "cuda: kernel \"%s\" (%s) keeps %d bytes per thread in memory", desc->label,
+                       desc->variant.name, spilled);
+fail:
+    return status;
+}
+
+tern_status cuda_kernel_create(tern_backend_device *device, const tern_kernel_desc *desc,
+                               tern_backend_kernel **out_kernel)
+{
+    tern_backend_kernel *kernel = NULL;
+    tern_status status;
+    *out_kernel = NULL;
+    TERN_TRY(cuda_enter(device));
+    kernel = calloc(1, sizeof *kernel);
+    if (!kernel) return tern_error_memory("a CUDA kernel", sizeof *kernel);
+    TERN_TRY(desc_copy(device, desc, kernel));
+    TERN_TRY(function_make(device, desc, kernel));
+    TERN_TRY(function_check(device, desc, kernel));
+    *out_kernel = kernel;
+    return TERN_OK;
+fail:
+    cuda_kernel_destroy(device, kernel);
+    return status;
+}
+
+void cuda_kernel_destroy(tern_backend_device *device, tern_backend_kernel *kernel)
+{
+    if (!kernel) return;
+    if (cuda_may_release(device)) CU_RELEASE(cuModuleUnload, kernel->module);
+    free(kernel);
+}

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* program.c - a program: its steps become nodes of CUDA graphs, instantiated once and launched at each submission.
+ *
+ *     steps ── waits ──> edges          a cut ──> the next graph          submit: graphs launched, the ticket's event
+ *
+ * A step's edges are its waits and nothing else, so steps that wait for nothing of each other may run side by side,
+ * whatever their lanes; graphs of one stream run one after the other, so waits across a cut need no edge. With
+ * timestamps the steps are a chain, an event between each two: steps that overlap have no time of their own. Invariant:
+ * a program that was created touches no byte outside the ranges of its buffers by a copy or fill, and starts no kernel
+ * with arguments missing. */
+#include "backends/cuda/cuda.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/log.h"
+
+struct tern_backend_program {
+    char label[96];
+    uint32_t step_count, part_count;
+    CUgraphExec *parts;
+    CUevent *events; /* with timestamps: one before each part's first step and one after each step */
+    uint32_t event_count;
+    uint32_t *event_after; /* of each step */
+    uint64_t ticket;       /* of the last submission, 0: none yet */
+};
+
+typedef struct recorder {
+    tern_backend_device *device;
+    tern_backend_program *program;
+    CUgraph graph;
+    uint32_t part_start;
+    CUgraphNode *nodes, *edges; /* of each step; room for a step's edges */
+    CUgraphNode last;           /* with timestamps: the event before the next step */
+} recorder;
+
+/* ------------------------------------------------------------------ checks */
+
+static tern_status range_check(uint32_t index, const tern_argument *argument, uint32_t unit)
+{
+    const tern_backend_buffer *buffer = argument->buffer;
+    if (!buffer) return tern_error(TERN_ERROR_INVALID, "argument %u has no buffer", index);
+    if (argument->bytes == 0 || argument->offset > buffer->bytes || argument->bytes > buffer->bytes - argument->offset)
+        return tern_error(TERN_ERROR_INVALID, "argument %u is bytes %" PRIu64 " to %" PRIu64 " of a buffer of %" PRIu64,
+                          index, argument->offset, argument->offset + argument->bytes, buffer->bytes);
+    if (argument->offset % unit)
+        return tern_error(TERN_ERROR_INVALID, "argument %u starts at byte %" PRIu64 ", not a multiple of %u", index,
+                          argument->offset, unit);
+    return TERN_OK;
+}
+
+static tern_status dispatch_check(const tern_device_info *info, const tern_step *step)
+{
+    const tern_backend_kernel *kernel = step->kernel;
+    tern_status status = TERN_OK;
+    if (!kernel || step->argument_count != kernel->tensor_count || step->word_count != kernel->word_count)
+        return tern_error(TERN_ERROR_INVALID, "%u arguments and %u words were given; the kernel takes %u and %u",
+                          step->argument_count, step->word_count, kernel ? kernel->tensor_count : 0,
+                          kernel ? kernel->word_count : 0);
+    for (uint32_t d = 0; d < 3; d++)
+        if (step->groups[d] == 0 || step->groups[d] > info->max_groups[d])
+            return tern_error(TERN_ERROR_INVALID, "%u groups on axis %u; the device takes 1 to %u", step->groups[d], d,
+                              info->max_groups[d]);
+    for (uint32_t i = 0; i < step->argument_count; i++) {
+        TERN_TRY(range_check(i, &step->arguments[i], kernel->element_bytes[i]));
+        if (step->arguments[i].buffer->kind != TERN_BUFFER_DEVICE)
+            return tern_error(
+                TERN_ERROR_INVALID,
+                "argument %u is an upload or read-back buffer; kernels take device buffers, so copy first", i);
+    }
+fail:
+    return status;
+}
+
+static tern_status move_check(const tern_step *step)
+{
+    const tern_argument *a = &step->arguments[0], *b = &step->arguments[1];
+    const uint32_t wanted = step->kind == TERN_STEP_COPY ? 2 : 1;
+    tern_status status = TERN_OK;
+    if (step->argument_count != wanted || a->bytes % 4 || (wanted == 2 && a->bytes != b->bytes))
+        return tern_error(TERN_ERROR_INVALID, "a copy takes two ranges of equal size, a fill one, of whole words");
+    for (uint32_t i = 0; i < wanted; i++) TERN_TRY(range_check(i, &step->arguments[i], 4));
+    if (wanted == 1 && a->buffer->kind != TERN_BUFFER_DEVICE)
+        return tern_error(TERN_ERROR_UNSUPPORTED, "it fills an upload or read-back buffer; the host does that itself");
+    if (wanted == 2 && a->buffer == b->buffer && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes)
+        return tern_error(TERN_ERROR_INVALID,
+                          "bytes %" PRIu64 " and %" PRIu64 " of one buffer overlap over %" PRIu64
+                          " bytes; copy by way of another",
+                          a->offset, b->offset, a->bytes);
+fail:
+    return status;
+}
+
+/* ------------------------------------------------------------------ nodes */
+
+static cuda_side side_of(const tern_argument *argument)
+{
+    const tern_backend_buffer *buffer = argument->buffer;
+    if (buffer->host) return (cuda_side){.memory = CU_MEMORY_HOST, .host = buffer->host + argument->offset};
+    return (cuda_side){.memory = CU_MEMORY_DEVICE, .device = buffer->address + argument->offset};
+}
+
+static tern_status node_add(recorder *r, const tern_step *step, const CUgraphNode *edges, size_t count,
+                            CUgraphNode *out_node)
+{
+    const tern_argument *arguments = step->arguments;
+    tern_status status;
+    if (step->kind == TERN_STEP_DISPATCH) {
+        const tern_backend_kernel *kernel = step->kernel;
+        CUdeviceptr addresses[TERN_TAPE_TENSORS];
+        void *parameters[TERN_TAPE_TENSORS + 1];
+        uint32_t words[TERN_KERNEL_WORDS];
+        TERN_TRY(dispatch_check(&r->device->info, step));
+        memcpy(words, step->words, sizeof words);
+        for (uint32_t i = 0; i < step->argument_count; i++) {
+            addresses[i] = arguments[i].buffer->address + arguments[i].offset;
+            parameters[i] = &addresses[i];
+        }
+        parameters[step->argument_count] = words;
+        const cuda_launch launch = {.function = kernel->function,
+                                    .grid = {step->groups[0], step->groups[1], step->groups[2]},
+                                    .block = {kernel->group[0], kernel->group[1], kernel->group[2]},
+                                    .parameters = parameters};
+        return CU_CALL(r->device, cuGraphAddKernelNode, out_node, r->graph, edges, count, &launch);
+    }
+    TERN_TRY(move_check(step));
+    if (step->kind == TERN_STEP_COPY) {
+        const cuda_copy copy = {.from = side_of(&arguments[0]),
+                                .to = side_of(&arguments[1]),
+                                .width = (size_t)arguments[0].bytes,
+                                .height = 1,
+                                .depth = 1};
+        return CU_CALL(r->device, cuGraphAddMemcpyNode, out_node, r->graph, edges, count, &copy, r->device->context);
+    }
+    const cuda_fill fill = {.address = arguments[0].buffer->address + arguments[0].offset,
+                            .value = step->fill,
+                            .element_bytes = 4,
+                            .width = (size_t)arguments[0].bytes / 4,
+                            .height = 1};
+    return CU_CALL(r->device, cuGraphAddMemsetNode, out_node, r->graph, edges, count, &fill, r->device->context);
+fail:
+    return status;
+}
+
+/* An event after what is recorded so far, for the times. */
+static tern_status event_add(recorder *r)
+{
+    CUevent event = NULL;
+    const CUgraphNode before = r->last;
+    tern_status status;
+    TERN_TRY(CU_CALL(r->device, cuEventCreate, &event, CU_EVENT_DEFAULT));
+    r->program->events[r->program->event_count++] = event;
+    TERN_TRY(CU_CALL(r->device, cuGraphAddEventRecordNode, &r->last, r->graph, before ? &before : NULL, before ? 1 : 0,
+                     event));
+fail:
+    return status;
+}
+
+static tern_status step_record(recorder *r, const tern_step *step, uint32_t index)
+{
+    size_t count = 0;
+    tern_status status;
+    for (uint32_t w = 0; w < step->wait_count; w++) {
+        if (step->waits[w] >= index)
+            return tern_error(TERN_ERROR_INVALID, "it waits for step %u, which is not before it", step->waits[w]);
+        bool known = step->waits[w] < r->part_start; /* ended with its own graph */
+        for (uint32_t v = 0; v < w && !known; v++) known = step->waits[v] == step->waits[w];
+        if (!known) r->edges[count++] = r->nodes[step->waits[w]];
+    }
+    if ((uint32_t)step->kind > TERN_STEP_FILL)
+        return tern_error(TERN_ERROR_INVALID, "it is of the unknown kind %d", (int)step->kind);
+    if (!r->program->events) return node_add(r, step, r->edges, count, &r->nodes[index]);
+    TERN_TRY(node_add(r, step, &r->last, 1, &r->nodes[index]));
+    r->last = r->nodes[index];
+    r->program->event_after[index] = r->program->event_count;
+    TERN_TRY(event_add(r));
+fail:
+    return status;
+}
+
+/* Steps [start, end) as one graph. */
+static tern_status part_record(recorder *r, const tern_program_desc *desc, uint32_t start, uint32_t end)
+{
+    tern_status status;
+    r->part_start = start;
+    r->last = NULL;
+    TERN_TRY(CU_CALL(r->device, cuGraphCreate, &r->graph, 0));
+    if (r->program->events) TERN_TRY(event_add(r));
+    for (uint32_t i = start; i < end; i++) {
+        const tern_step *step = &desc->steps[i];
+        status = step_record(r, step, i);
+        if (status < 0) {
+            tern_error_prefix(status, "step %u \"%s\"", i, step->label ? step->label : r->program->label);
+            goto fail;
+        }
+    }
+    TERN_TRY(CU_CALL(r->device, cuGraphInstantiateWithFlags, &r->program->parts[r->program->part_count], r->graph, 0));
+    r->program->part_count++;
+fail:
+    CU_RELEASE(cuGraphDestroy, r->graph);
+    return status;
+}
+
+/* ------------------------------------------------------------------ create */
+
+static tern_status parts_record(recorder *r, const tern_program_desc *desc)
+{
+    tern_status status = TERN_OK;
+    uint32_t start = 0;
+    for (uint32_t i = 0; i < desc->cut_count; i++) {
+        const uint32_t cut = desc->cuts[i];
+        if (cut >= desc->step_count || cut < start)
+            return tern_error(TERN_ERROR_INVALID,
+                              "program \"%s\" is cut before step %u, after one before %u; it has %u", r->program->label,
+                              cut, start, desc->step_count);
+        if (cut > start) TERN_TRY(part_record(r, desc, start, cut));
+        start = cut;
+    }
+    if (desc->step_count > start) TERN_TRY(part_record(r, desc, start, desc->step_count));
+fail:
+    return status;
+}
+
+tern_status cuda_program_create(tern_backend_device *device, const tern_program_desc *desc,
+                                tern_backend_program **out_program)
+{
+    recorder r = {.device = device};
+    const size_t room = (size_t)desc->step_count + 1, parts = (size_t)desc->cut_count + 1;
+    uint32_t waits = 1;
+    tern_status status;
+    *out_program = NULL;
+    TERN_TRY(cuda_enter(device));
+    tern_backend_program *program = r.program = calloc(1, sizeof *program);
+    if (!program) return tern_error_memory("a CUDA program", sizeof *program);
+    if (desc->label) strncat(program->label, desc->label, sizeof program->label - 1);
+    for (uint32_t i = 0; i < desc->step_count; i++)
+        if (desc->steps[i].wait_count > waits) waits = desc->steps[i].wait_count;
+    r.nodes = calloc(room, sizeof(CUgraphNode));
+    r.edges = calloc(waits, sizeof(CUgraphNode));
+    program->parts = calloc(parts, sizeof *program->parts);
+    program->event_after = calloc(room, sizeof *program->event_after);
+    if (device->timestamps) program->events = calloc(room + parts, sizeof *program->events);
+    if (!r.nodes || !r.edges || !program->parts || !program->event_after || (device->timestamps && !program->events))
+        TERN_TRY(tern_error_memory("a CUDA program's steps", room * sizeof(CUgraphNode)));
+    program->step_count = desc->step_count;
+    TERN_TRY(parts_record(&r, desc));
+    *out_program = program;
+    r.program = NULL;
+fail:
+    cuda_program_destroy(device, r.program);
+    free(r.nodes);
+    free(r.edges);
+    return status;
+}
+
+void cuda_program_destroy(tern_backend_device *device, tern_backend_program *program)
+{
+    if (!program) return;
+    if (cuda_may_release(device)) {
+        if (program->ticket && !atomic_load(&device->lost) && cuda_drain(device) < 0)
+            tern_log_write(TERN_LOG_WARNING, "cuda: destroying \"%s\": %s", program->label, tern_error_message());
+        if (!atomic_load(&device->hung)) {
+            for (uint32_t i = 0; i < program->part_count; i++) CU_RELEASE(cuGraphExecDestroy, program->parts[i]);
+            for (uint32_t i = 0; i < program->event_count; i++) CU_RELEASE(cuEventDestroy, program->events[i]);
+        }
+    }
+    free(program->parts);
+    free(program->events);
+    free(program->event_after);
+    free(program);
+}
+
+/* ------------------------------------------------------------------ submit */
+
+tern_status cuda_program_submit(tern_backend_device *device, tern_backend_program *program, uint64_t *out_ticket)
+{
+    tern_status status;
+    TERN_TRY(cuda_enter(device));
+    pthread_mutex_lock(&device->lock);
+    status = cuda_ticket_prepare(device);
+    for (uint32_t i = 0; i < program->part_count && status >= 0; i++)
+        status = CU_CALL(device, cuGraphLaunch, program->parts[i], device->stream);
+    if (status >= 0) status = cuda_ticket_give(device, &program->ticket);
+    if (status >= 0) *out_ticket = program->ticket;
+    pthread_mutex_unlock(&device->lock);
+    /* Some of it may be running, with buffers in use, though the program as a whole failed. */
+    if (status < 0 && !atomic_load(&device->lost)) {
+        char sentence[512];
+        strncpy(sentence, tern_error_message(), sizeof sentence - 1)[sizeof sentence - 1] = 0;
+        (void)cuda_drain(device);
+        return tern_error(status, "%s", sentence);
+    }
+fail:
+    return status;
+}
+
+uint32_t cuda_submission_count(tern_backend_device *device, tern_backend_program *program)
+{
+    (void)device;
+    return program->ticket ? program->part_count : 0;
+}
+
+tern_status cuda_program_times(tern_backend_device *device, tern_backend_program *program, uint64_t *out_ns)
+{
+    tern_status status;
+    TERN_TRY(cuda_enter(device));
+    if (!program->events)
+        return tern_error(TERN_ERROR_UNSUPPORTED, "%s was opened without timestamps; set tern_open_options.timestamps",
+                          device->info.name);
+    if (program->ticket == 0)
+        return tern_error(TERN_ERROR_INVALID, "program \"%s\" has not run yet; submit it and wait", program->label);
+    TERN_TRY(cuda_wait(device, program->ticket, device->patience_ns));
+    for (uint32_t i = 0; i < program->step_count; i++) {
+        const uint32_t after = program->event_after[i];
+        float ms = 0;
+        TERN_TRY(CU_CALL(device, cuEventElapsedTime, &ms, program->events[after - 1], program->events[after]));
+        out_ns[i] = ms > 0 ? (uint64_t)((double)ms * 1e6) : 0;
+    }
+fail:
+    return status;
+}
