@@ -325,14 +325,14 @@ void on_fault(int number, siginfo_t *info, void *context)
 Block *make_block()
 {
     constexpr size_t signal_bytes = 64 << 10;
-    const size_t bytes = (STACK_BYTES + STACK_GUARD) * MAX_THREADS;
+    const size_t bytes = (STACK_BYTES + STACK_GUARD) * MAX_THREADS + signal_bytes;
     Block *b = new Block();
     b->stacks =
         (char *)mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (b->stacks == MAP_FAILED) abort(); /* a quarter of a GiB of addresses */
     for (unsigned i = 0; i < MAX_THREADS; i++) (void)mprotect(stack_of(*b, i) - STACK_GUARD, STACK_GUARD, PROT_NONE);
     stack_t alternative = {};
-    alternative.ss_sp = new char[signal_bytes];
+    alternative.ss_sp = b->stacks + bytes - signal_bytes;
     alternative.ss_size = signal_bytes;
     sigaltstack(&alternative, nullptr);
     return b;

@@ -82,7 +82,7 @@ Call::Call(const char *name, Needs needs)
     state.failed_call = name;
     is_injected = error == 0;
     if (is_injected) error = state.fail_result;
-    if (is_injected && context && ends_context(error)) context->error = error;
+    if (is_injected && context && context->retained > 0 && ends_context(error)) context->error = error;
 }
 
 Call::~Call() = default;
