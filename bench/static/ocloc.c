@@ -47,29 +47,6 @@ static void read_version(char *out_version, size_t bytes)
     snprintf(out_version, bytes, "ocloc%s%s", version[0] ? " " : "", version);
 }
 
-static tern_status ocloc_open(const static_target *target, tern_device *device, char *out_version, size_t bytes)
-{
-    /* Debian 12's names; what a newer one calls otherwise is found by the linker or is not needed. */
-    static const char *const needed[] = {"libopencl-clang.so.14", "libigdgmm.so.12", "libiga64.so.1", "libigc.so.1",
-                                         "libigdfcl.so.1"};
-    (void)target;
-    (void)device;
-#ifdef __SANITIZE_ADDRESS__ /* libocloc binds deeply, which AddressSanitizer ends the process for */
-    return tern_error(TERN_ERROR_NOT_FOUND, "ocloc cannot be loaded under AddressSanitizer; use the preset ci");
-#endif
-    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) (void)open_in_folder(needed[i]);
-    void *library = open_in_folder("libocloc.so");
-    if (!library)
-        return tern_error(TERN_ERROR_NOT_FOUND, "no libocloc.so here; run sh cmake/vendor.sh (%s)", dlerror());
-    void *symbol = dlsym(library, "oclocInvoke");
-    memcpy(&invoke, &symbol, sizeof invoke);
-    symbol = dlsym(library, "oclocFreeOutput");
-    memcpy(&free_outputs, &symbol, sizeof free_outputs);
-    if (!invoke || !free_outputs) return tern_error(TERN_ERROR_NOT_FOUND, "libocloc.so lacks oclocInvoke");
-    read_version(out_version, bytes);
-    return TERN_OK;
-}
-
 /* ------------------------------------------------------------------ reading */
 
 /* The number after "key:" in the YAML text of .ze_info, summed over its kernels; 0 when it is not there. */
@@ -166,13 +143,8 @@ static tern_status read_outputs(const ocloc_outputs *outputs, static_figures *fi
     return tern_error(TERN_ERROR_KERNEL, "ocloc gave no ELF file: %.400s", last_log(outputs));
 }
 
-static tern_status ocloc_compile(const static_target *target, tern_device *device, const tern_kernel_desc *desc,
-                                 static_figures *out_figures)
+static int run(const static_target *target, const char *text, size_t text_bytes, ocloc_outputs *outputs)
 {
-    tern_status status;
-    tern_source source = {0};
-    ocloc_outputs outputs = {0};
-    (void)device;
     const char *arguments[] = {"ocloc",
                                "compile",
                                "-file",
@@ -184,15 +156,69 @@ static tern_status ocloc_compile(const static_target *target, tern_device *devic
                                "-internal_options",
                                "-cl-intel-allow-zebin"};
     const char *name = "k.cl";
+    const uint8_t *source = (const uint8_t *)text;
+    const uint64_t bytes = text_bytes + 1;
+    *outputs = (ocloc_outputs){0};
+    return invoke(sizeof arguments / sizeof *arguments, arguments, 1, &source, &bytes, &name, 0, NULL, NULL, NULL,
+                  &outputs->count, &outputs->data, &outputs->bytes, &outputs->names);
+}
+
+static void free_all(ocloc_outputs *outputs)
+{
+    (void)free_outputs(&outputs->count, &outputs->data, &outputs->bytes, &outputs->names);
+}
+
+/* libocloc loads the rest of the compiler by itself and says only here that it cannot. */
+static tern_status try_compiler(const static_target *target)
+{
+    static const char text[] = "kernel void k(global float *x) { *x = 1.0f; }";
+    tern_status status = TERN_OK;
+    ocloc_outputs outputs;
+    const int result = run(target, text, sizeof text - 1, &outputs);
+    if (result != 0)
+        status = tern_error(TERN_ERROR_NOT_FOUND,
+                            "ocloc is here but does not work (error %d: %.300s); cmake/vendor.sh fetches one that fits "
+                            "the system it runs on",
+                            result, last_log(&outputs));
+    free_all(&outputs);
+    return status;
+}
+
+static tern_status ocloc_open(const static_target *target, tern_device *device, char *out_version, size_t bytes)
+{
+    /* Debian 12's names; what a newer one calls otherwise is found by the linker or is not needed. */
+    static const char *const needed[] = {"libopencl-clang.so.14", "libigdgmm.so.12", "libiga64.so.1", "libigc.so.1",
+                                         "libigdfcl.so.1"};
+    (void)device;
+#ifdef __SANITIZE_ADDRESS__ /* libocloc binds deeply, which AddressSanitizer ends the process for */
+    return tern_error(TERN_ERROR_NOT_FOUND, "ocloc cannot be loaded under AddressSanitizer; use the preset ci");
+#endif
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) (void)open_in_folder(needed[i]);
+    void *library = open_in_folder("libocloc.so");
+    if (!library)
+        return tern_error(TERN_ERROR_NOT_FOUND, "no libocloc.so here; run sh cmake/vendor.sh (%s)", dlerror());
+    void *symbol = dlsym(library, "oclocInvoke");
+    memcpy(&invoke, &symbol, sizeof invoke);
+    symbol = dlsym(library, "oclocFreeOutput");
+    memcpy(&free_outputs, &symbol, sizeof free_outputs);
+    if (!invoke || !free_outputs) return tern_error(TERN_ERROR_NOT_FOUND, "libocloc.so lacks oclocInvoke");
+    read_version(out_version, bytes);
+    return try_compiler(target);
+}
+
+static tern_status ocloc_compile(const static_target *target, tern_device *device, const tern_kernel_desc *desc,
+                                 static_figures *out_figures)
+{
+    tern_status status;
+    tern_source source = {0};
+    ocloc_outputs outputs;
+    (void)device;
     TERN_TRY(desc->render(desc, TERN_DIALECT_OPENCL, false, &source));
-    const uint8_t *text = (const uint8_t *)source.text;
-    const uint64_t bytes = source.bytes + 1;
-    const int result = invoke(sizeof arguments / sizeof *arguments, arguments, 1, &text, &bytes, &name, 0, NULL, NULL,
-                              NULL, &outputs.count, &outputs.data, &outputs.bytes, &outputs.names);
+    const int result = run(target, source.text, source.bytes, &outputs);
     *out_figures = (static_figures){0};
     status = result == 0 ? read_outputs(&outputs, out_figures)
                          : tern_error(TERN_ERROR_KERNEL, "ocloc error %d: %.800s", result, last_log(&outputs));
-    (void)free_outputs(&outputs.count, &outputs.data, &outputs.bytes, &outputs.names);
+    free_all(&outputs);
 fail:
     free(source.text);
     return status;
