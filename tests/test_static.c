@@ -57,6 +57,9 @@ static void check_kernel(const cJSON *kernel)
     if (cJSON_HasObjectItem(kernel, "error")) fail_msg("not compiled: %s", text);
     if (!(figure(kernel, "registers") > 0) || !(figure(kernel, "instructions") > 0)) fail_msg("no figures: %s", text);
     if (figure(kernel, "spills") != 0 || figure(kernel, "private") != 0) fail_msg("in memory: %s", text);
+    const char *variant = cJSON_GetStringValue(cJSON_GetObjectItem(kernel, "variant"));
+    assert_non_null(variant);
+    if (strstr(variant, "matrix") && figure(kernel, "matrix") == 0) fail_msg("claims matrix units: %s", text);
     free(text);
 }
 

@@ -150,7 +150,7 @@ static tern_status nvrtc_compile(const static_target *target, tern_device *devic
     char *log = NULL, architecture[40];
     (void)device;
     snprintf(architecture, sizeof architecture, "--gpu-architecture=%s", target->name);
-    const char *const options[] = {architecture, "--fmad=false", "--std=c++14", "--ptxas-options=-v"};
+    const char *const options[] = {architecture, "--fmad=false", "--ptxas-options=-v"};
     TERN_TRY(desc->render(desc, TERN_DIALECT_CUDA, false, &source));
     const int result = nvrtc.create(&program, source.text, "kernel.cu", 0, NULL, NULL);
     const int compiled = result ? result : nvrtc.compile(program, sizeof options / sizeof *options, options);

@@ -58,14 +58,14 @@ const static_target *static_target_find(const char *name)
 static const struct paper {
     const char *target, *name;
     uint32_t subgroup_min, subgroup_max, shared_bytes, max_groups_x, threads;
-    uint64_t memory_bytes;
+    uint64_t memory_bytes, max_allocation_bytes;
 } papers[] = {
-    {"sm_80", "NVIDIA A100", 32, 32, 49152, 2147483647, 108, 40 * GIB},
-    {"sm_86", "NVIDIA GeForce RTX 3090", 32, 32, 49152, 2147483647, 82, 24 * GIB},
-    {"sm_89", "NVIDIA GeForce RTX 4090", 32, 32, 49152, 2147483647, 128, 24 * GIB},
-    {"sm_90a", "NVIDIA H100", 32, 32, 49152, 2147483647, 132, 80 * GIB},
-    {"sm_120", "NVIDIA GeForce RTX 5090", 32, 32, 49152, 2147483647, 170, 32 * GIB},
-    {"dg2", "Intel Arc A770", 8, 32, 65536, 4294967295u, 512, 16 * GIB},
+    {"sm_80", "NVIDIA A100", 32, 32, 49152, 2147483647, 108, 40 * GIB, 40 * GIB},
+    {"sm_86", "NVIDIA GeForce RTX 3090", 32, 32, 49152, 2147483647, 82, 24 * GIB, 24 * GIB},
+    {"sm_89", "NVIDIA GeForce RTX 4090", 32, 32, 49152, 2147483647, 128, 24 * GIB, 24 * GIB},
+    {"sm_90a", "NVIDIA H100", 32, 32, 49152, 2147483647, 132, 80 * GIB, 80 * GIB},
+    {"sm_120", "NVIDIA GeForce RTX 5090", 32, 32, 49152, 2147483647, 170, 32 * GIB, 32 * GIB},
+    {"dg2", "Intel Arc A770", 8, 32, 65536, 4294967295u, 512, 16 * GIB, 4 * GIB - 4096},
 };
 
 static void fill(const struct paper *paper, tern_device_info *info)
@@ -77,7 +77,7 @@ static void fill(const struct paper *paper, tern_device_info *info)
                      TERN_FEATURE_SUBGROUPS | TERN_FEATURE_TIMESTAMPS | TERN_FEATURE_BUFFER_ADDRESS |
                      TERN_FEATURE_RENDERS;
     info->memory_bytes = info->memory_free_bytes = paper->memory_bytes;
-    info->max_allocation_bytes = info->max_buffer_bytes = info->max_binding_bytes = 4 * GIB - 4096;
+    info->max_allocation_bytes = info->max_buffer_bytes = info->max_binding_bytes = paper->max_allocation_bytes;
     info->max_groups[0] = paper->max_groups_x;
     info->max_groups[1] = info->max_groups[2] = 65535;
     info->max_group_size = 1024;
