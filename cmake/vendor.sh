@@ -42,7 +42,8 @@ fetch_ocloc() {
   done
   # Every library in one folder, under whatever path the distribution has for this machine.
   mkdir "$folder/ocloc.new/lib"
-  find "$folder/ocloc.new/usr" -name 'lib*.so*' -not -name 'libze_*' -not -path '*/intel-opencl/*' -exec mv {} "$folder/ocloc.new/lib" \;
+  find "$folder/ocloc.new/usr" -name 'lib*.so*' -not -name 'libze_*' -not -path '*/intel-opencl/*' \
+    -exec mv {} "$folder/ocloc.new/lib" \;
   rm -rf "$folder/ocloc.new/usr" "$folder/ocloc.new/etc" "$folder/ocloc"
   mv "$folder/ocloc.new" "$folder/ocloc"
 }
