@@ -105,12 +105,12 @@ static void test_absence(void **state)
     command_environment("ZE_ENABLE_ALT_DRIVERS", LEVEL_ZERO_STAND_IN);
     DEVICES("TERN_STANDIN_ZE_FAIL_CALL", "1:0x78000001", "0x78000001");
     DEVICES("TERN_STANDIN_ZE_FAIL_CALL", "1:0x70000001", "level_zero");
-    DEVICES("TERN_STANDIN_ZE_DEVICES", "0", "no device");
+    DEVICES("TERN_STANDIN_ZE_DEVICES", "0", "level_zero: not usable", "no GPU");
 }
 
 /* ------------------------------------------------------------------ a life */
 
-static opencl_scenario scenario;
+static opencl_scenario scenario; /* device NULL: none */
 
 /* Load to result; what it leaves is end_life's. */
 static tern_status live(void)
@@ -132,6 +132,18 @@ static void end_life(void)
 {
     opencl_scenario_end(&scenario);
     backend->unload();
+}
+
+/* After a test that failed half way: the next one begins with nothing there. */
+static int end_test(void **state)
+{
+    (void)state;
+    if (!stand_in || !backend) return 0;
+    (void)unsetenv("TERN_STANDIN_ZE_HANG");
+    (void)unsetenv("TERN_STANDIN_ZE_IMMEDIATE_ONLY");
+    stand_in->fail_call(0, 0, false);
+    end_life();
+    return 0;
 }
 
 /* Calls whose failure costs nothing that was asked for: what is destroyed is gone, a cache goes without, a name too. */
@@ -184,8 +196,9 @@ static void check_nothing_left(uint64_t number, const char *call, uint64_t compl
         fail_msg("call %llu, %s: the driver complains: %s", (unsigned long long)number, call, stand_in->complaint());
 }
 
-/* One life in which call `number` fails; false when there is no such call. */
-static bool fail_once(uint64_t number, uint32_t result)
+/* One life in which call `number` fails; false when there is no such call. A cached binary that the driver refuses is
+ * compiled again, unless the device is lost. */
+static bool fail_once(uint64_t number, uint32_t result, bool cached)
 {
     char call[64];
     const uint64_t complaints = stand_in->complaints();
@@ -193,7 +206,8 @@ static bool fail_once(uint64_t number, uint32_t result)
     const tern_status status = live();
     (void)snprintf(call, sizeof call, "%s", stand_in->failed_name());
     if (!call[0] && status < 0) fail_msg("nothing failed, and yet: %s", tern_error_message());
-    if (call[0] && status == TERN_OK && !is_optional(call))
+    const bool refused = cached && result != RESULT_LOST && strcmp(call, "zeModuleCreate") == 0;
+    if (call[0] && status == TERN_OK && !is_optional(call) && !refused)
         fail_msg("call %llu, %s, failed and nobody noticed", (unsigned long long)number, call);
     if (status < 0) check_sentence(call, number, result, status);
     const bool found_nothing = status == TERN_ERROR_NOT_FOUND && !scenario.device; /* the driver is as good as absent */
@@ -212,7 +226,7 @@ static void fail_every_call(uint32_t result, bool cached, const char *way)
     uint64_t number = 1;
     for (bool failed = true; failed; number++) {
         if (!cached) clear_cache();
-        failed = fail_once(number, result);
+        failed = fail_once(number, result, cached);
     }
     stand_in->fail_call(0, 0, false);
     print_message("    %s: %llu calls failed with 0x%x\n", way, (unsigned long long)number - 2, result);
@@ -285,10 +299,10 @@ static void test_hang(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_absence),
-        cmocka_unit_test(test_every_call_fails_once),
-        cmocka_unit_test(test_lost_for_good),
-        cmocka_unit_test(test_hang),
+        cmocka_unit_test_teardown(test_absence, end_test),
+        cmocka_unit_test_teardown(test_every_call_fails_once, end_test),
+        cmocka_unit_test_teardown(test_lost_for_good, end_test),
+        cmocka_unit_test_teardown(test_hang, end_test),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -140,7 +140,8 @@ static bool step(standin_queue *queue)
 
 static void drain(void)
 {
-    bool more = !hangs();
+    bool more = true;
+    if (hangs()) return;
     standin_memory_open(true);
     while (more && !fault) {
         more = false;
