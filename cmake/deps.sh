@@ -15,6 +15,13 @@ set -eu
 needed="build-essential cmake ninja-build pkg-config libcjson-dev libcmocka-dev libdnnl-dev
   libvulkan-dev vulkan-validationlayers mesa-vulkan-drivers glslang-dev glslang-tools spirv-tools
   ocl-icd-opencl-dev opencl-headers pocl-opencl-icd"
+# For the Level Zero backend: loader, headers, and a compiler to SPIR-V, whose two halves are of one version. Named only
+# where this release is known to have them; elsewhere tern is built without, and says so.
+case "$(. /etc/os-release 2>/dev/null && echo "${ID-}-${VERSION_ID-}")" in
+  debian-12) needed="$needed libze1 libze-dev clang-14 llvm-spirv-14" ;;
+  debian-13) needed="$needed libze1 libze-dev clang-19 llvm-spirv-19" ;;
+  ubuntu-24.*) needed="$needed libze1 libze-dev clang-18 llvm-spirv-18" ;;
+esac
 [ $# -eq 0 ] || needed=$*
 
 if ! command -v dpkg-query >/dev/null 2>&1; then

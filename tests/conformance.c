@@ -70,7 +70,7 @@ static bool is_wanted(const char *name)
 int conformance_main(const char *topic, const conformance_case *cases, size_t case_count,
                      const conformance_exception *exceptions, size_t exception_count)
 {
-    static const char *const names[] = {"cpu", "cuda", "opencl", "vulkan"};
+    static const char *const names[] = {"cpu", "cuda", "level_zero", "opencl", "vulkan"};
     int failures = 0, ran = 0;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const tern_open_options options = {.threads = 2, .timestamps = true};

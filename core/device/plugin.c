@@ -142,6 +142,7 @@ tern_status tern_plugin_find(const char *name, const tern_backend **out_backend)
             backend = b->get();
             status = TERN_OK;
         }
+    if (status == TERN_ERROR_NOT_FOUND) status = search_path(name, places, sizeof places, &backend);
     if (status == TERN_ERROR_NOT_FOUND && own_folder(own, sizeof own)) {
         static const char *const relative[] = {"tern", "../lib/tern"};
         for (size_t i = 0; i < sizeof relative / sizeof *relative && status == TERN_ERROR_NOT_FOUND; i++) {
@@ -151,7 +152,6 @@ tern_status tern_plugin_find(const char *name, const tern_backend **out_backend)
             if (status == TERN_ERROR_NOT_FOUND) add_place(places, sizeof places, folder);
         }
     }
-    if (status == TERN_ERROR_NOT_FOUND) status = search_path(name, places, sizeof places, &backend);
     if (status == TERN_ERROR_NOT_FOUND)
         return tern_error(status, "the %s plug-in (tern_%s.so) is not in %s", name, name,
                           *places ? places : "this program");

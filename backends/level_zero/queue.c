@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* queue.c - tickets and finite waits.
+ *
+ *     submit ──> lists, each beginning with a barrier ──> a last barrier signals the program's event ──> wait
+ *
+ * Invariants: submissions end in their order, so an ended ticket means that all before it have ended; a program's event
+ * is reset only after the ticket that it stood for has ended. Waits are slices of zeEventHostSynchronize, never 0 long:
+ * a driver may do its work inside them. They grow up to a second, since some look for a hang only after half of one. */
+#include "backends/level_zero/level_zero.h"
+
+#include <inttypes.h>
+
+#include "core/base/time.h"
+
+#define FIRST_SLICE_NS UINT64_C(100000)
+#define LAST_SLICE_NS  UINT64_C(1000000000)
+
+tern_status zero_pool_create(tern_backend_device *device, uint32_t count, bool timestamps,
+                             ze_event_pool_handle_t *out_pool)
+{
+    const ze_event_pool_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_EVENT_POOL_DESC,
+                                       .flags = ZE_EVENT_POOL_FLAG_HOST_VISIBLE |
+                                                (timestamps ? ZE_EVENT_POOL_FLAG_KERNEL_TIMESTAMP : 0u),
+                                       .count = count};
+    return ZE_CALL(device, zeEventPoolCreate, device->context, &desc, 1, &device->entry.device, out_pool);
+}
+
+tern_status zero_event_create(tern_backend_device *device, ze_event_pool_handle_t pool, uint32_t index,
+                              ze_event_handle_t *out_event)
+{
+    const ze_event_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_EVENT_DESC,
+                                  .index = index,
+                                  .signal = ZE_EVENT_SCOPE_FLAG_HOST,
+                                  .wait = ZE_EVENT_SCOPE_FLAG_HOST};
+    return ZE_CALL(device, zeEventCreate, pool, &desc, out_event);
+}
+
+tern_status zero_event_wait(tern_backend_device *device, ze_event_handle_t event, uint64_t timeout_ns)
+{
+    const uint64_t start = tern_time_ns();
+    for (uint64_t slice = 0;;) { /* a look first */
+        const ze_result_t result = tern_ze.zeEventHostSynchronize(event, slice);
+        if (result != ZE_RESULT_NOT_READY) return zero_result(device, "zeEventHostSynchronize", result);
+        const uint64_t waited = tern_time_ns() - start;
+        if (waited >= timeout_ns)
+            return tern_error(TERN_ERROR_TIMEOUT, "%s: still running after %.3f s", device->info.name,
+                              (double)waited * 1e-9);
+        slice = slice == 0 ? FIRST_SLICE_NS : 2 * slice < LAST_SLICE_NS ? 2 * slice : LAST_SLICE_NS;
+        if (slice > timeout_ns - waited) slice = timeout_ns - waited;
+    }
+}
+
+tern_status zero_event_finish(tern_backend_device *device, ze_event_handle_t event)
+{
+    const tern_status status = zero_event_wait(device, event, device->patience_ns);
+    if (status != TERN_ERROR_TIMEOUT) return status;
+    atomic_store(&device->hung, true);
+    atomic_store(&device->lost, true);
+    return tern_error(TERN_ERROR_DEVICE_LOST,
+                      "%s: no progress for %.0f s; the device is taken for lost, open it again (dmesg may say why)",
+                      device->info.name, (double)device->patience_ns * 1e-9);
+}
+
+/* ------------------------------------------------------------------ tickets */
+
+tern_status zero_ticket_finish(tern_backend_device *device, uint64_t ticket)
+{
+    if (ticket <= device->finished) return TERN_OK;
+    const tern_status status = zero_event_finish(device, device->ring[ticket % ZERO_RING]);
+    if (status >= 0) device->finished = ticket;
+    return status;
+}
+
+uint64_t zero_ticket_give(tern_backend_device *device, ze_event_handle_t event)
+{
+    device->ring[++device->ticket % ZERO_RING] = event;
+    return device->ticket;
+}
+
+tern_status zero_wait(tern_backend_device *device, uint64_t ticket, uint64_t timeout_ns)
+{
+    tern_status status;
+    TERN_TRY(zero_enter(device));
+    pthread_mutex_lock(&device->lock);
+    const uint64_t last = device->ticket, finished = device->finished;
+    const ze_event_handle_t event = device->ring[ticket % ZERO_RING];
+    pthread_mutex_unlock(&device->lock);
+    if (ticket > last)
+        return tern_error(TERN_ERROR_INVALID, "%s: ticket %" PRIu64 " was never given; the last one is %" PRIu64,
+                          device->info.name, ticket, last);
+    if (ticket <= finished) return TERN_OK;
+    status = zero_event_wait(device, event, timeout_ns);
+    if (status == TERN_ERROR_TIMEOUT) tern_error_prefix(status, "ticket %" PRIu64, ticket);
+    pthread_mutex_lock(&device->lock);
+    if (status >= 0 && ticket > device->finished) device->finished = ticket;
+    pthread_mutex_unlock(&device->lock);
+fail:
+    return status;
+}
+
+tern_status zero_drain(tern_backend_device *device)
+{
+    pthread_mutex_lock(&device->lock);
+    const tern_status status = zero_ticket_finish(device, device->ticket);
+    pthread_mutex_unlock(&device->lock);
+    return status;
+}
+
+void zero_partial_finish(tern_backend_device *device)
+{
+    const uint64_t start = tern_time_ns();
+    if (!device->queue) {
+        pthread_mutex_lock(&device->transfer_lock);
+        if (ZE_CALL(device, zeEventHostReset, device->transfer) >= 0 &&
+            ZE_CALL(device, zeCommandListAppendBarrier, device->immediate, device->transfer, 0, NULL) >= 0)
+            (void)zero_event_finish(device, device->transfer);
+        pthread_mutex_unlock(&device->transfer_lock);
+        return;
+    }
+    while (tern_ze.zeCommandQueueSynchronize(device->queue, LAST_SLICE_NS) == ZE_RESULT_NOT_READY)
+        if (tern_time_ns() - start >= device->patience_ns) {
+            atomic_store(&device->hung, true);
+            atomic_store(&device->lost, true);
+            return;
+        }
+}

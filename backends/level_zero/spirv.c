@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* spirv.c - OpenCL C to SPIR-V, which is all that Level Zero takes.
+ *
+ *     libocloc.so (Intel's compiler, opened at run time)        text ──> SPIR-V, in this process
+ *     else clang-N and llvm-spirv-N on PATH                     text ──> LLVM bitcode ──> SPIR-V, as processes
+ *
+ * Both halves of the second must be of one LLVM version. No shell; files live in a folder of their own that is removed;
+ * a compiler that does not end is killed after a minute. Contraction is off in the text (a pragma) and again here. */
+#include "backends/level_zero/level_zero.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/base/file.h"
+#include "core/base/time.h"
+
+#define COMPILE_NS UINT64_C(60000000000)
+
+extern char **environ;
+
+typedef int (*ocloc_invoke)(unsigned argc, const char **argv, uint32_t sources, const uint8_t **data,
+                            const uint64_t *bytes, const char **names, uint32_t headers, const uint8_t **header_data,
+                            const uint64_t *header_bytes, const char **header_names, uint32_t *out_count,
+                            uint8_t ***out_data, uint64_t **out_bytes, char ***out_names);
+typedef int (*ocloc_free)(uint32_t *count, uint8_t ***data, uint64_t **bytes, char ***names);
+
+static struct {
+    pthread_mutex_t lock;
+    bool looked;
+    ocloc_invoke invoke;
+    ocloc_free release;
+    char clang[512], translator[512]; /* paths; "" without */
+} compiler = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ------------------------------------------------------------------ which one */
+
+static bool on_path(const char *name, char *out_path, size_t bytes)
+{
+    const char *path = getenv("PATH");
+    while (path && *path) {
+        const size_t length = strcspn(path, ":");
+        snprintf(out_path, bytes, "%.*s/%s", (int)length, path, name);
+        if (access(out_path, X_OK) == 0) return true;
+        path += length + (path[length] == ':');
+    }
+    out_path[0] = 0;
+    return false;
+}
+
+static void look(void)
+{
+    void *library = dlopen("libocloc.so", RTLD_NOW | RTLD_LOCAL), *invoke, *release;
+    if (library && (invoke = dlsym(library, "oclocInvoke")) && (release = dlsym(library, "oclocFreeOutput"))) {
+        memcpy(&compiler.invoke, &invoke, sizeof invoke);
+        memcpy(&compiler.release, &release, sizeof release);
+        return;
+    }
+    for (int version = 22; version >= 14; version--) {
+        char name[32];
+        snprintf(name, sizeof name, "llvm-spirv-%d", version);
+        if (!on_path(name, compiler.translator, sizeof compiler.translator)) continue;
+        snprintf(name, sizeof name, "clang-%d", version);
+        if (on_path(name, compiler.clang, sizeof compiler.clang)) return;
+    }
+    if (!on_path("llvm-spirv", compiler.translator, sizeof compiler.translator) ||
+        !on_path("clang", compiler.clang, sizeof compiler.clang))
+        compiler.clang[0] = 0;
+}
+
+tern_status zero_compiler_find(char *out_text, size_t bytes)
+{
+    pthread_mutex_lock(&compiler.lock);
+    if (!compiler.looked) look();
+    compiler.looked = compiler.invoke || compiler.clang[0]; /* what is missing may be installed meanwhile */
+    const bool found = compiler.looked;
+    pthread_mutex_unlock(&compiler.lock);
+    if (!found)
+        return tern_error(
+            TERN_ERROR_NOT_FOUND,
+            "Level Zero kernels need a compiler to SPIR-V, and there is none: install Intel's (libocloc) or "
+            "clang-N and llvm-spirv-N of one version (apt install clang-14 llvm-spirv-14)");
+    if (out_text && compiler.invoke) snprintf(out_text, bytes, "libocloc.so");
+    if (out_text && !compiler.invoke) snprintf(out_text, bytes, "%s and %s", compiler.clang, compiler.translator);
+    return TERN_OK;
+}
+
+/* ------------------------------------------------------------------ Intel's */
+
+static tern_status ocloc_compile(const char *label, const tern_source *source, char **out_spirv, size_t *out_bytes)
+{
+    const char *argv[] = {"ocloc", "-file", "kernel.cl", "-spv_only", "-device", "dg2", "-options", "-cl-std=CL1.2"};
+    const char *name = "kernel.cl", *log = "nothing";
+    const uint8_t *text = (const uint8_t *)source->text;
+    const uint64_t bytes = source->bytes + 1;
+    uint32_t count = 0;
+    uint8_t **data = NULL;
+    uint64_t *sizes = NULL;
+    char **names = NULL;
+    tern_status status = TERN_ERROR_KERNEL;
+    const int code = compiler.invoke(sizeof argv / sizeof *argv, argv, 1, &text, &bytes, &name, 0, NULL, NULL, NULL,
+                                     &count, &data, &sizes, &names);
+    for (uint32_t i = 0; i < count; i++) {
+        if (strstr(names[i], ".spv") && code == 0 && (*out_spirv = malloc(sizes[i])) != NULL) {
+            memcpy(*out_spirv, data[i], sizes[i]);
+            *out_bytes = sizes[i];
+            status = TERN_OK;
+        }
+        if (strcmp(names[i], "stdout.log") == 0) log = (const char *)data[i];
+    }
+    if (status < 0)
+        status = tern_error(TERN_ERROR_KERNEL, "kernel \"%s\" does not compile; libocloc (%d) says: %.4000s", label,
+                            code, log);
+    (void)compiler.release(&count, &data, &sizes, &names);
+    return status;
+}
+
+/* ------------------------------------------------------------------ LLVM's */
+
+/* Runs argv, its words into the file `log`; the exit status, or -1 with errno. */
+static int run(char *const argv[], const char *log)
+{
+    posix_spawn_file_actions_t actions;
+    pid_t child = 0;
+    int code = 0;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+    const int failed = posix_spawn(&child, argv[0], &actions, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    if (failed) {
+        errno = failed;
+        return -1;
+    }
+    for (const uint64_t start = tern_time_ns(); waitpid(child, &code, WNOHANG) == 0;) {
+        if (tern_time_ns() - start > COMPILE_NS) kill(child, SIGKILL);
+        tern_sleep_ns(500000);
+    }
+    return WIFEXITED(code) ? WEXITSTATUS(code) : 128 + WTERMSIG(code);
+}
+
+static tern_status llvm_error(const char *label, const char *program, int code, const char *log)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    if (code < 0)
+        return tern_error(TERN_ERROR_KERNEL, "kernel \"%s\": %s does not start: %s", label, program, strerror(errno));
+    if (tern_file_read(log, 65536, &text, &bytes) < 0) text = NULL;
+    const tern_status status =
+        tern_error(TERN_ERROR_KERNEL, "kernel \"%s\" does not compile; %s (exit status %d) says: %.4000s", label,
+                   program, code, text ? text : "nothing");
+    free(text);
+    return status;
+}
+
+static tern_status llvm_compile(const char *label, const tern_source *source, char **out_spirv, size_t *out_bytes)
+{
+    const char *tmp = getenv("TMPDIR");
+    char folder[300], text[340], bitcode[340], spirv[340], log[340];
+    tern_status status;
+    snprintf(folder, sizeof folder, "%s/tern-spirv-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!mkdtemp(folder))
+        return tern_error(TERN_ERROR_IO, "no folder for a compilation in %s: %s; set TMPDIR to one that can be written",
+                          folder, strerror(errno));
+    snprintf(text, sizeof text, "%s/kernel.cl", folder);
+    snprintf(bitcode, sizeof bitcode, "%s/kernel.bc", folder);
+    snprintf(spirv, sizeof spirv, "%s/kernel.spv", folder);
+    snprintf(log, sizeof log, "%s/log", folder);
+    char *const clang[] = {compiler.clang,
+                           "-x",
+                           "cl",
+                           "-cl-std=CL1.2",
+                           "--target=spir64-unknown-unknown",
+                           "-O2",
+                           "-Xclang",
+                           "-disable-llvm-passes",
+                           "-ffp-contract=off",
+                           "-emit-llvm",
+                           "-c",
+                           "-o",
+                           bitcode,
+                           text,
+                           NULL};
+    char *const translator[] = {compiler.translator, "--spirv-max-version=1.2", "-o", spirv, bitcode, NULL};
+    TERN_TRY(tern_file_write(text, source->text, source->bytes));
+    int code = run(clang, log);
+    if (code != 0) TERN_TRY(llvm_error(label, compiler.clang, code, log));
+    code = run(translator, log);
+    if (code != 0) TERN_TRY(llvm_error(label, compiler.translator, code, log));
+    TERN_TRY(tern_file_read(spirv, (size_t)256 << 20, out_spirv, out_bytes));
+fail:
+    (void)unlink(text), (void)unlink(bitcode), (void)unlink(spirv), (void)unlink(log), (void)rmdir(folder);
+    return status;
+}
+
+tern_status zero_spirv_compile(const char *label, const tern_source *source, char **out_spirv, size_t *out_bytes)
+{
+    const tern_status status = zero_compiler_find(NULL, 0);
+    if (status < 0) return status;
+    return compiler.invoke ? ocloc_compile(label, source, out_spirv, out_bytes)
+                           : llvm_compile(label, source, out_spirv, out_bytes);
+}
