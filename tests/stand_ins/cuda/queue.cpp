@@ -172,7 +172,7 @@ void sweep_streams(Context *context)
 {
     for (auto it = state.pending.begin(); it != state.pending.end();) {
         const bool goes = it->second->context == context;
-        if (goes) it->second->is_done = true;
+        if (goes) it->second->is_done = true, it->second->work = nullptr, it->second->after.clear();
         it = goes ? state.pending.erase(it) : std::next(it);
     }
     for (Stream *stream : context->streams) delete stream;
