@@ -196,14 +196,12 @@ ENTRY(zeDeviceGetComputeProperties)(ze_device_handle_t handle, ze_device_compute
     ENTER(zeDeviceGetComputeProperties);
     NEED(out);
     DEVICE(handle);
-    size_t sizes[ZE_SUBGROUPSIZE_COUNT] = {0}, bytes = 0;
+    size_t sizes[64] = {0}, bytes = 0; /* PoCL 6 lists every size up to the group */
     const uint32_t group = (uint32_t)standin_cl.max_group;
     out->maxTotalGroupSize = out->maxGroupSizeX = out->maxGroupSizeY = out->maxGroupSizeZ = group;
     out->maxGroupCountX = out->maxGroupCountY = out->maxGroupCountZ = UINT32_MAX;
     out->maxSharedLocalMemory = (uint32_t)standin_cl.shared_bytes;
-#ifdef CL_DEVICE_SUB_GROUP_SIZES_INTEL
     if (clGetDeviceInfo(standin_cl.device, CL_DEVICE_SUB_GROUP_SIZES_INTEL, sizeof sizes, sizes, &bytes)) bytes = 0;
-#endif
     out->numSubGroupSizes = 0;
     for (size_t i = 0; i < bytes / sizeof *sizes; i++) /* of those that Arc has */
         if (sizes[i] == 8 || sizes[i] == 16 || sizes[i] == 32)

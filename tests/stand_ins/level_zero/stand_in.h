@@ -19,6 +19,7 @@
 
 #define CL_TARGET_OPENCL_VERSION 300
 #include <CL/cl.h>
+#include <CL/cl_ext.h>
 #include <level_zero/ze_api.h>
 #include <stdbool.h>
 #include <stdint.h>
