@@ -88,3 +88,72 @@ char *cuda_stand_in_compile(const char *text, const char *const *options, size_t
     assert_int_equal(c->destroy(&program), 0);
     return cubin;
 }
+
+/* ------------------------------------------------------------------ fixture */
+
+const cuda_stand_in *cu;
+void *cuda_context, *cuda_stream;
+
+int cuda_stand_in_set_up(void **state)
+{
+    (void)state;
+    cu = cuda_stand_in_find();
+    if (!cu) return 0;
+    OK(cu->init(0));
+    OK(cu->retain(&cuda_context, 0));
+    OK(cu->set_current(cuda_context));
+    OK(cu->stream_create(&cuda_stream, CU_STREAM_NON_BLOCKING));
+    return 0;
+}
+
+/* Nothing may be left, neither objects nor reports that the test did not take. */
+int cuda_stand_in_tear_down(void **state)
+{
+    (void)state;
+    char report[300];
+    if (!cu) return 0;
+    if (cuda_stream) (void)cu->stream_destroy(cuda_stream);
+    OK(cu->release(0));
+    const uint64_t reports = cu->reports(report, sizeof report);
+    if (reports) fail_msg("%llu reports: %s", (unsigned long long)reports, report);
+    assert_int_equal(cu->live(), 0);
+    return 0;
+}
+
+/* Exactly one report, which contains part. */
+void cuda_stand_in_expect_report(const char *part)
+{
+    char report[600];
+    assert_int_equal(cu->reports(report, sizeof report), 1);
+    if (!strstr(report, part)) fail_msg("the report lacks \"%s\": %s", part, report);
+}
+
+void *cuda_stand_in_load(const char *text, const char *name, void **out_module)
+{
+    static const char *const options[] = {"--gpu-architecture=sm_80", "--fmad=false", NULL};
+    size_t bytes = 0;
+    char *log = NULL, *cubin = cuda_stand_in_compile(text, options, &bytes, &log);
+    void *function = NULL;
+    if (!cubin) fail_msg("%s", log);
+    free(log);
+    OK(cu->load(out_module, cubin));
+    free(cubin);
+    OK(cu->function(&function, *out_module, name));
+    return function;
+}
+
+CUdeviceptr cuda_stand_in_array(const void *data, size_t bytes)
+{
+    CUdeviceptr address = 0;
+    OK(cu->allocate(&address, bytes));
+    if (data) OK(cu->write(address, data, bytes));
+    return address;
+}
+
+/* One block of `threads`, arguments x and y; what the wait for it returns. */
+int cuda_stand_in_run(void *function, unsigned threads, CUdeviceptr x, CUdeviceptr y)
+{
+    void *arguments[] = {&x, &y};
+    OK(cu->launch(function, 1, 1, 1, threads, 1, 1, 0, cuda_stream, arguments, NULL));
+    return cu->stream_synchronize(cuda_stream);
+}

@@ -79,4 +79,28 @@ const cuda_stand_in *cuda_stand_in_find(void);
 /* Text to cubin with these options (NULL-terminated); free() it. NULL: *out_log (free() it) says why. */
 char *cuda_stand_in_compile(const char *text, const char *const *options, size_t *out_bytes, char **out_log);
 
+/* ------------------------------------------------------------------ fixture */
+
+extern const cuda_stand_in *cu; /* NULL: not built */
+extern void *cuda_context, *cuda_stream;
+
+/* Kernel k(x, y) over floats. */
+#define CUDA_KERNEL(body) "extern \"C\" __global__ void k(const float *x, float *y) {\n" body "\n}\n"
+#define OK(call)          assert_int_equal((call), CU_OK)
+#define NEED_STAND_IN()                                                                                                \
+    if (!cu) TEST_SKIP("the CUDA stand-ins were not built")
+#define IN_CONTEXT(test) cmocka_unit_test_setup_teardown(test, cuda_stand_in_set_up, cuda_stand_in_tear_down)
+
+/* A context on device 0 and a stream; afterwards nothing may be left, neither objects nor reports that the test did not
+ * take. */
+int cuda_stand_in_set_up(void **state);
+int cuda_stand_in_tear_down(void **state);
+/* Exactly one report, which contains part. */
+void cuda_stand_in_expect_report(const char *part);
+/* The text's kernel of that name, compiled for sm_80 without contraction. */
+void *cuda_stand_in_load(const char *text, const char *name, void **out_module);
+CUdeviceptr cuda_stand_in_array(const void *data, size_t bytes);
+/* One block of `threads`, arguments x and y; what the wait for it returns. */
+int cuda_stand_in_run(void *function, unsigned threads, CUdeviceptr x, CUdeviceptr y);
+
 #endif

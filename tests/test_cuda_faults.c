@@ -29,7 +29,6 @@
 
 extern char **environ;
 
-static const cuda_stand_in *cu;
 static const tern_backend *backend;
 
 static void no_log(void *context, int32_t level, const char *message) { (void)context, (void)level, (void)message; }

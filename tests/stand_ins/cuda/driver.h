@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* driver.h - what the files of the stand-in libcuda.so.1 share. See README.md for the whole.
  *
- *     driver.cpp  init, devices, contexts, failures     memory.cpp  addresses, guards, copies
- *     queue.cpp   operations, streams, events, worker   module.cpp  cubins, launches      graph.cpp  graphs
+ *     driver.cpp  calls, failures      device.cpp  devices, contexts     memory.cpp  addresses, guards, copies
+ *     queue.cpp   streams, events      module.cpp  cubins, launches      graph.cpp   graphs    block.cpp  threads
  *
  * One lock for everything, taken by Call for the length of a driver call and given back while it waits. Objects live in
  * the heap for good where a thread may still look at them; nothing has a destructor that runs at exit. */
@@ -123,6 +123,11 @@ void report(const std::string &sentence);
 std::string format(const char *text, ...) __attribute__((format(printf, 1, 2)));
 bool ends_context(int result);
 double now_ms();
+uint64_t number_of(const char *variable, uint64_t otherwise); /* of the environment */
+
+/* ------------------------------------------------------------- device.cpp */
+
+void find_devices(); /* fills state.devices */
 
 /* -------------------------------------------------------------- queue.cpp */
 
@@ -156,8 +161,7 @@ void sweep_modules(Context *context);
 
 /* -------------------------------------------------------------- graph.cpp */
 
-size_t graphs_alive();
-/* Graphs may outlive a context in the real driver too; counted, never swept. */
+size_t graphs_alive(); /* they belong to no context, and nothing sweeps them */
 
 } // namespace stand_in
 
