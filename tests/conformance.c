@@ -29,12 +29,15 @@ static void run_bound(void **state)
     bound->test->run(bound->c);
 }
 
-static const char *exception_find(const char *backend, const char *name, const conformance_exception *exceptions,
+static const char *exception_find(const conformance *c, const char *name, const conformance_exception *exceptions,
                                   size_t count)
 {
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(exceptions[i].backend, backend) == 0 && strcmp(exceptions[i].name, name) == 0)
-            return exceptions[i].reason;
+    for (size_t i = 0; i < count; i++) {
+        const conformance_exception *e = &exceptions[i];
+        if (strcmp(e->backend, c->name) == 0 && strcmp(e->name, name) == 0 &&
+            (!e->device || strstr(c->device->info.name, e->device)))
+            return e->reason;
+    }
     return NULL;
 }
 
@@ -49,7 +52,7 @@ static int run_backend(const conformance *c, const char *topic, const conformanc
         return 1;
     }
     for (size_t i = 0; i < count; i++) {
-        bound[i] = (bound_case){c, &cases[i], exception_find(c->name, cases[i].name, exceptions, exception_count), ""};
+        bound[i] = (bound_case){c, &cases[i], exception_find(c, cases[i].name, exceptions, exception_count), ""};
         snprintf(bound[i].name, sizeof bound[i].name, "%s: %s", c->name, cases[i].name);
         tests[i] = (struct CMUnitTest){.name = bound[i].name, .test_func = run_bound, .initial_state = &bound[i]};
     }

@@ -33,6 +33,7 @@ typedef struct conformance_case {
 /* A case that a backend may not be asked, and why. */
 typedef struct conformance_exception {
     const char *backend, *name, *reason;
+    const char *device; /* only where the device's name contains it; NULL: on any */
 } conformance_exception;
 
 /* Runs the cases on every backend; the number of failures. */

@@ -89,6 +89,10 @@ static void scatter_adds(const conformance *c)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) scatter_try(c, &cases[i]);
 }
 
+/* The same text runs on the CUDA stand-in, with guard bytes around every buffer. */
+static const char pocl[] =
+    "below the stand-in is PoCL 3.1, which miscompiles the form with shared memory (head size 24)";
+
 int main(void)
 {
     static const conformance_case cases[] = {
@@ -100,5 +104,10 @@ int main(void)
         {"attention backward", attention_backward},
         {"scatter adds", scatter_adds},
     };
-    return conformance_main("contraction", cases, sizeof cases / sizeof *cases, NULL, 0);
+    static const conformance_exception exceptions[] = {
+        {"level_zero", "attention forward", pocl, "stand-in"},
+        {"level_zero", "attention backward", pocl, "stand-in"},
+    };
+    return conformance_main("contraction", cases, sizeof cases / sizeof *cases, exceptions,
+                            sizeof exceptions / sizeof *exceptions);
 }
