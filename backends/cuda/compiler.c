@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/base/hash.h"
 
@@ -120,7 +121,8 @@ static void consider_all(const char *architecture, compiler *best, char *unfit, 
     globfree(&found);
 }
 
-tern_status cuda_compiler_find(const char *architecture, uint64_t *out_hash)
+/* A copy, since another thread may choose for a card of another architecture. */
+static tern_status choose(const char *architecture, compiler *out_compiler)
 {
     const char *path = getenv("TERN_NVRTC_LIBRARY");
     char unfit[600] = "no libnvrtc was found";
@@ -144,17 +146,30 @@ tern_status cuda_compiler_find(const char *architecture, uint64_t *out_hash)
                                 architecture, unfit, cuda_driver_version() / 1000, cuda_driver_version() % 1000 / 10);
         }
     }
-    if (status >= 0 && out_hash) *out_hash = tern_hash(TERN_HASH_START, &chosen.version, sizeof chosen.version);
+    *out_compiler = chosen;
     pthread_mutex_unlock(&lock);
     return status;
 }
 
+tern_status cuda_compiler_find(const char *architecture, uint64_t *out_hash)
+{
+    compiler c;
+    struct stat file = {0};
+    const tern_status status = choose(architecture, &c);
+    if (status < 0) return status;
+    (void)stat(c.path, &file);
+    const int64_t build[] = {c.version, (int64_t)file.st_size, (int64_t)file.st_mtim.tv_sec};
+    *out_hash = tern_hash(TERN_HASH_START, build, sizeof build);
+    return TERN_OK;
+}
+
 void cuda_compiler_describe(const char *architecture, char *out_text, size_t bytes)
 {
-    if (cuda_compiler_find(architecture, NULL) < 0)
+    compiler c;
+    if (choose(architecture, &c) < 0)
         snprintf(out_text, bytes, "%s", tern_error_message());
     else
-        snprintf(out_text, bytes, "NVRTC %d.%d (%s)", chosen.version / 1000, chosen.version % 1000 / 10, chosen.path);
+        snprintf(out_text, bytes, "NVRTC %d.%d (%s)", c.version / 1000, c.version % 1000 / 10, c.path);
 }
 
 /* ------------------------------------------------------------------ compile */
@@ -186,11 +201,11 @@ tern_status cuda_compile(const char *architecture, const char *label, const char
     char target[48];
     const char *const options[] = {target, "--fmad=false"};
     nvrtcProgram program = NULL;
+    compiler c;
     char *cubin = NULL;
     size_t bytes = 0;
     tern_status status;
-    TERN_TRY(cuda_compiler_find(architecture, NULL));
-    const compiler c = chosen;
+    TERN_TRY(choose(architecture, &c));
 #define NVRTC_TRY(name, ...) TERN_TRY(nvrtc_result(&c, label, #name, c.name(__VA_ARGS__)))
     snprintf(target, sizeof target, "--gpu-architecture=%s", architecture);
     NVRTC_TRY(nvrtcCreateProgram, &program, text, "kernel.cu", 0, NULL, NULL);

@@ -122,7 +122,8 @@ uint64_t cuda_allocated_bytes(tern_backend_device *device);
 /* ------------------------------------------------------ compiler.c, kernel.c */
 
 /* Finds the newest NVRTC that knows the architecture ("sm_89"), and of those one that is not newer than the driver
- * where there is one. TERN_ERROR_NOT_FOUND with what was found instead. out_hash covers its version. */
+ * where there is one. TERN_ERROR_NOT_FOUND with what was found instead. out_hash covers its version and, since a
+ * patch of it has the same one, its file. */
 tern_status cuda_compiler_find(const char *architecture, uint64_t *out_hash);
 /* "NVRTC 13.0 (/usr/local/...)", after a find. */
 void cuda_compiler_describe(const char *architecture, char *out_text, size_t bytes);
