@@ -86,7 +86,7 @@ static void consider(const char *path, const char *architecture, compiler *best,
     compiler c = {0};
     int major = 0, minor = 0;
     snprintf(c.path, sizeof c.path, "%s", path);
-    c.library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    c.library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE); /* unmapped, it leaves its memory behind */
     if (!c.library) return;
     if (!symbols_find(&c) || c.nvrtcVersion(&major, &minor) != 0) {
         snprintf(unfit, bytes, "%s is older than CUDA 11.2 or no NVRTC", c.path);
