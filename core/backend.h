@@ -204,7 +204,7 @@ typedef enum tern_step_kind { TERN_STEP_DISPATCH = 0, TERN_STEP_COPY, TERN_STEP_
 typedef struct tern_step {
     tern_step_kind kind;
     const char *label;
-    uint32_t lane;               /* steps of one lane start in order; lanes may overlap */
+    uint32_t lane;               /* a hint: steps of different lanes are worth running side by side */
     uint32_t wait_count;         /* indices of earlier steps of this program that must have finished, */
     const uint32_t *waits;       /* their writes visible; same-lane order alone promises nothing */
     tern_backend_kernel *kernel; /* DISPATCH */
