@@ -49,6 +49,13 @@ foreach(name IN ITEMS wrong_abi incomplete no_entry stand_in)
   list(APPEND test_plugins test_plugin_${name})
 endforeach()
 set_target_properties(test_plugin_stand_in PROPERTIES OUTPUT_NAME tern_level_zero)
+# The cpu with a fault, in the place of opencl; a folder of its own, so that only who asks for it gets it.
+add_library(test_plugin_faulty MODULE EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/plugins/faulty.c)
+target_link_libraries(test_plugin_faulty PRIVATE tern ${CMAKE_DL_LIBS})
+target_compile_definitions(test_plugin_faulty PRIVATE _GNU_SOURCE
+  FAULTY_CPU="${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/tern/tern_cpu.so")
+set_target_properties(test_plugin_faulty PROPERTIES PREFIX "" OUTPUT_NAME tern_opencl
+  LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/plugins_faulty)
 
 foreach(source IN LISTS tests)
   get_filename_component(name ${source} NAME_WE)
@@ -92,7 +99,8 @@ function(tern_test_on_stand_in backend target)
 endfunction()
 tern_test_on_stand_in(cuda stand_in_cuda alu buffer contraction half program storage tape)
 tern_test_on_stand_in(level_zero tern_ze alu buffer contraction program tape)
-foreach(name IN ITEMS test_train_stand_ins test_cuda_backend test_command test_command_step test_command_optimizer test_command_resume test_train_backends test_check_backends test_swiftshader test_level_zero_faults)
+add_dependencies(test_command_parity test_plugin_faulty)
+foreach(name IN ITEMS test_train_stand_ins test_cuda_backend test_command test_command_parity test_command_step test_command_optimizer test_command_resume test_train_backends test_check_backends test_swiftshader test_level_zero_faults)
   add_dependencies(${name} tern_command)
 endforeach()
 # PoCL compiles every kernel on first sight. The Vulkan loader unloads driver and validation layer before the leak check
