@@ -53,6 +53,7 @@ static bool is_loss(CUresult code)
     case CUDA_ERROR_INVALID_PC:
     case CUDA_ERROR_LAUNCH_FAILED:
     case CUDA_ERROR_CONTAINED:
+    case CUDA_ERROR_TENSOR_MEMORY_LEAK:
     case CUDA_ERROR_UNKNOWN: return true;
     default: return false;
     }
