@@ -39,7 +39,7 @@ target_include_directories(tern_test_support PRIVATE ${CMAKE_SOURCE_DIR})
 target_compile_definitions(tern_test_support PRIVATE _GNU_SOURCE TERN_BINARY_DIR="${CMAKE_BINARY_DIR}")
 target_link_libraries(tern_test_support PRIVATE PkgConfig::CMOCKA)
 
-# Plug-ins with faults, and one that stands where this version has none; see tests/test_device.c.
+# Plug-ins with faults, and one in the place of level_zero, since TERN_BACKEND_PATH goes first; see tests/test_device.c.
 set(test_plugins "")
 foreach(name IN ITEMS wrong_abi incomplete no_entry stand_in)
   add_library(test_plugin_${name} MODULE EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/plugins/${name}.c)

@@ -27,7 +27,6 @@ enum { /* CUresult, as far as they are told apart */
        CUDA_ERROR_OUT_OF_MEMORY = 2,
        CUDA_ERROR_DEINITIALIZED = 4,
        CUDA_ERROR_STUB_LIBRARY = 34,
-       CUDA_ERROR_DEVICE_UNAVAILABLE = 46,
        CUDA_ERROR_NO_DEVICE = 100,
        CUDA_ERROR_INVALID_IMAGE = 200,
        CUDA_ERROR_NO_BINARY_FOR_GPU = 209,

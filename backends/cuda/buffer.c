@@ -23,10 +23,10 @@ static tern_status zero_device(tern_backend_device *device, CUdeviceptr address,
 
 static tern_status memory_make(tern_backend_device *device, tern_backend_buffer *buffer)
 {
-    const size_t whole = (size_t)(buffer->bytes + 3) & ~(size_t)3; /* fills come in words */
+    const size_t whole = (size_t)(buffer->shape.bytes + 3) & ~(size_t)3; /* fills come in words */
     void *host = NULL;
     tern_status status;
-    if (buffer->kind == TERN_BUFFER_DEVICE) {
+    if (buffer->shape.kind == TERN_BUFFER_DEVICE) {
         TERN_TRY(CU_CALL(device, cuMemAlloc, &buffer->address, whole));
         TERN_TRY(zero_device(device, buffer->address, whole));
     } else {
@@ -54,8 +54,8 @@ tern_status cuda_buffer_create(tern_backend_device *device, uint64_t bytes, tern
                           device->info.name, bytes, device->info.max_allocation_bytes);
     buffer = calloc(1, sizeof *buffer);
     if (!buffer) return tern_error_memory("a CUDA buffer", sizeof *buffer);
-    buffer->bytes = bytes;
-    buffer->kind = kind;
+    buffer->shape.bytes = bytes;
+    buffer->shape.kind = kind;
     atomic_fetch_add(&device->allocated, bytes);
     TERN_TRY(memory_make(device, buffer));
     *out_buffer = buffer;
@@ -78,16 +78,16 @@ void cuda_buffer_destroy(tern_backend_device *device, tern_backend_buffer *buffe
             CU_RELEASE(cuMemFreeHost, buffer->host);
         }
     }
-    atomic_fetch_sub(&device->allocated, buffer->bytes);
+    atomic_fetch_sub(&device->allocated, buffer->shape.bytes);
     free(buffer);
 }
 
 static tern_status range_check(const tern_backend_device *device, const tern_backend_buffer *buffer, uint64_t offset,
                                uint64_t bytes)
 {
-    if (offset <= buffer->bytes && bytes <= buffer->bytes - offset) return TERN_OK;
+    if (offset <= buffer->shape.bytes && bytes <= buffer->shape.bytes - offset) return TERN_OK;
     return tern_error(TERN_ERROR_INVALID, "%s: bytes %" PRIu64 " to %" PRIu64 " of a buffer of %" PRIu64,
-                      device->info.name, offset, offset + bytes, buffer->bytes);
+                      device->info.name, offset, offset + bytes, buffer->shape.bytes);
 }
 
 /* One piece, with the transfer lock held; everything submitted before has ended. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* compiler.c - NVRTC, NVIDIA's run-time compiler: which of those on the machine, and text to cubin.
  *
- * Machines have several (a distribution's, a toolkit's, one in a Python package), and the first found may be too old
+ * Machines have several (a distribution's, toolkits'), and the first found may be too old
  * for the card. So all are asked for their version and architectures, and of those that know the card's the newest that
  * is not of a later CUDA than the driver wins; a later one, whose cubins the driver may refuse, is the last resort.
  * TERN_NVRTC_LIBRARY names one, alone. Compiled is for the card's own architecture, to machine code: nothing is left to

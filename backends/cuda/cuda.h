@@ -22,6 +22,7 @@
 #include "backends/cuda/abi.h"
 #include "core/backend.h"
 #include "core/base/status.h"
+#include "core/base/step_check.h"
 
 /* ------------------------------------------------------------------ driver.c */
 
@@ -103,10 +104,9 @@ tern_status cuda_ticket_give(tern_backend_device *device, uint64_t *out_ticket);
 /* ------------------------------------------------------------------ buffer.c */
 
 struct tern_backend_buffer {
-    CUdeviceptr address; /* DEVICE */
-    char *host;          /* UPLOAD, READBACK */
-    uint64_t bytes;
-    tern_buffer_kind kind;
+    tern_buffer_shape shape; /* first, for tern_step_check */
+    CUdeviceptr address;     /* DEVICE */
+    char *host;              /* UPLOAD, READBACK */
 };
 
 tern_status cuda_buffer_create(tern_backend_device *device, uint64_t bytes, tern_buffer_kind kind,
@@ -132,12 +132,9 @@ tern_status cuda_compile(const char *architecture, const char *label, const char
                          size_t *out_bytes);
 
 struct tern_backend_kernel {
+    tern_kernel_shape shape; /* first, for tern_step_check */
     CUmodule module;
     CUfunction function;
-    char label[96];
-    uint32_t group[3];
-    uint32_t tensor_count, word_count;
-    uint32_t element_bytes[TERN_TAPE_TENSORS];
 };
 
 tern_status cuda_kernel_create(tern_backend_device *device, const tern_kernel_desc *desc,

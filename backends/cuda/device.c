@@ -13,6 +13,8 @@
 #include <unistd.h>
 
 #include "core/base/log.h"
+#include "core/base/time.h"
+#include "core/base/uuid.h"
 
 #define CUDA_PATIENCE_S 120u
 
@@ -64,12 +66,11 @@ static void module_version(char *out_text, size_t bytes)
 static tern_status query_identity(CUdevice id, tern_device_info *info)
 {
     CUuuid uuid;
-    char *text = info->uuid, version[80];
+    char version[80];
     tern_status status;
     TERN_TRY(CU_CALL(NULL, cuDeviceGetName, info->name, (int)sizeof info->name - 1, id));
     TERN_TRY(CU_CALL(NULL, cuDeviceGetUuid, &uuid, id));
-    for (size_t i = 0; i < sizeof uuid.bytes; i++)
-        text += sprintf(text, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid.bytes[i]);
+    tern_uuid_print(uuid.bytes, info->uuid);
     TERN_TRY(CU_CALL(NULL, cuDeviceGetPCIBusId, info->pci, (int)sizeof info->pci - 1, id));
     for (char *at = info->pci; *at; at++) *at = (char)tolower((unsigned char)*at);
     module_version(version, sizeof version);
@@ -150,13 +151,6 @@ fail:
 
 /* ------------------------------------------------------------------ open */
 
-static uint64_t patience_ns(void)
-{
-    const char *text = getenv("TERN_CUDA_PATIENCE_S"); /* for tests with a driver that hangs */
-    const unsigned long seconds = text ? strtoul(text, NULL, 10) : 0;
-    return (seconds > 0 && seconds <= 3600 ? seconds : CUDA_PATIENCE_S) * UINT64_C(1000000000);
-}
-
 static tern_status objects_make(tern_backend_device *device)
 {
     tern_status status;
@@ -183,7 +177,7 @@ tern_status cuda_open(uint32_t index, const tern_open_options *options, tern_bac
     device->pid = getpid();
     device->id = id;
     device->timestamps = options && options->timestamps;
-    device->patience_ns = patience_ns();
+    device->patience_ns = tern_patience_ns("TERN_CUDA_PATIENCE_S", CUDA_PATIENCE_S);
     TERN_TRY(info_query(id, &device->info));
     TERN_TRY(architecture_of(id, device->architecture, sizeof device->architecture));
     TERN_TRY(cuda_compiler_find(device->architecture, &device->compiler_hash));

@@ -13,22 +13,13 @@
 #include <string.h>
 
 #include "core/base/cache.h"
-#include "core/base/dtype.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
 
-static tern_status desc_copy(const tern_backend_device *device, const tern_kernel_desc *desc,
-                             tern_backend_kernel *kernel)
+static tern_status variant_check(const tern_device_info *info, const tern_kernel_desc *desc)
 {
     const tern_variant *variant = &desc->variant;
-    const tern_device_info *info = &device->info;
     const uint64_t threads = (uint64_t)variant->group[0] * variant->group[1] * variant->group[2];
-    if (!desc->render)
-        return tern_error(TERN_ERROR_INVALID, "kernel \"%s\" has no renderer, and CUDA needs its text", desc->label);
-    if (desc->tensor_count > TERN_TAPE_TENSORS || desc->word_count > TERN_KERNEL_WORDS)
-        return tern_error(TERN_ERROR_UNSUPPORTED,
-                          "kernel \"%s\" has %u tensors and %u words; at most %d and %d are passed", desc->label,
-                          desc->tensor_count, desc->word_count, TERN_TAPE_TENSORS, TERN_KERNEL_WORDS);
     if (threads == 0 || threads > info->max_group_size)
         return tern_error(TERN_ERROR_UNSUPPORTED,
                           "%s: kernel \"%s\" (%s) wants blocks of %llu threads, the limit is %u; choose a variant for "
@@ -40,18 +31,6 @@ static tern_status desc_copy(const tern_backend_device *device, const tern_kerne
             "%s: kernel \"%s\" (%s) wants %u bytes of shared memory, the limit is %u; choose a variant for "
             "this device",
             info->name, desc->label, variant->name, variant->shared_bytes, info->shared_bytes);
-    snprintf(kernel->label, sizeof kernel->label, "%s", desc->label);
-    kernel->tensor_count = desc->tensor_count;
-    kernel->word_count = desc->word_count;
-    memcpy(kernel->group, variant->group, sizeof kernel->group);
-    for (uint32_t i = 0; i < desc->tensor_count; i++) {
-        const tern_dtype_info *dtype = tern_dtype(desc->tensors[i].dtype);
-        if (!dtype || dtype->elements != 1)
-            return tern_error(TERN_ERROR_UNSUPPORTED,
-                              "kernel \"%s\": tensor %u has the element type %d, which CUDA kernels do not take",
-                              desc->label, i, desc->tensors[i].dtype);
-        kernel->element_bytes[i] = dtype->bytes;
-    }
     return TERN_OK;
 }
 
@@ -104,7 +83,7 @@ fail:
 static tern_status function_check(tern_backend_device *device, const tern_kernel_desc *desc,
                                   const tern_backend_kernel *kernel)
 {
-    const uint32_t threads = kernel->group[0] * kernel->group[1] * kernel->group[2];
+    const uint32_t threads = kernel->shape.group[0] * kernel->shape.group[1] * kernel->shape.group[2];
     int most = 0, shared = 0, spilled = 0;
     tern_status status;
     TERN_TRY(CU_CALL(device, cuFuncGetAttribute, &most, CU_FUNC_MAX_THREADS_PER_BLOCK, kernel->function));
@@ -137,7 +116,8 @@ tern_status cuda_kernel_create(tern_backend_device *device, const tern_kernel_de
     TERN_TRY(cuda_enter(device));
     kernel = calloc(1, sizeof *kernel);
     if (!kernel) return tern_error_memory("a CUDA kernel", sizeof *kernel);
-    TERN_TRY(desc_copy(device, desc, kernel));
+    TERN_TRY(tern_kernel_shape_take(desc, "CUDA", &kernel->shape));
+    TERN_TRY(variant_check(&device->info, desc));
     TERN_TRY(function_make(device, desc, kernel));
     TERN_TRY(function_check(device, desc, kernel));
     *out_kernel = kernel;

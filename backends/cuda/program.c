@@ -35,63 +35,6 @@ typedef struct recorder {
     CUgraphNode last;           /* with timestamps: the event before the next step */
 } recorder;
 
-/* ------------------------------------------------------------------ checks */
-
-static tern_status range_check(uint32_t index, const tern_argument *argument, uint32_t unit)
-{
-    const tern_backend_buffer *buffer = argument->buffer;
-    if (!buffer) return tern_error(TERN_ERROR_INVALID, "argument %u has no buffer", index);
-    if (argument->bytes == 0 || argument->offset > buffer->bytes || argument->bytes > buffer->bytes - argument->offset)
-        return tern_error(TERN_ERROR_INVALID, "argument %u is bytes %" PRIu64 " to %" PRIu64 " of a buffer of %" PRIu64,
-                          index, argument->offset, argument->offset + argument->bytes, buffer->bytes);
-    if (argument->offset % unit)
-        return tern_error(TERN_ERROR_INVALID, "argument %u starts at byte %" PRIu64 ", not a multiple of %u", index,
-                          argument->offset, unit);
-    return TERN_OK;
-}
-
-static tern_status dispatch_check(const tern_device_info *info, const tern_step *step)
-{
-    const tern_backend_kernel *kernel = step->kernel;
-    tern_status status = TERN_OK;
-    if (!kernel || step->argument_count != kernel->tensor_count || step->word_count != kernel->word_count)
-        return tern_error(TERN_ERROR_INVALID, "%u arguments and %u words were given; the kernel takes %u and %u",
-                          step->argument_count, step->word_count, kernel ? kernel->tensor_count : 0,
-                          kernel ? kernel->word_count : 0);
-    for (uint32_t d = 0; d < 3; d++)
-        if (step->groups[d] == 0 || step->groups[d] > info->max_groups[d])
-            return tern_error(TERN_ERROR_INVALID, "%u groups on axis %u; the device takes 1 to %u", step->groups[d], d,
-                              info->max_groups[d]);
-    for (uint32_t i = 0; i < step->argument_count; i++) {
-        TERN_TRY(range_check(i, &step->arguments[i], kernel->element_bytes[i]));
-        if (step->arguments[i].buffer->kind != TERN_BUFFER_DEVICE)
-            return tern_error(
-                TERN_ERROR_INVALID,
-                "argument %u is an upload or read-back buffer; kernels take device buffers, so copy first", i);
-    }
-fail:
-    return status;
-}
-
-static tern_status move_check(const tern_step *step)
-{
-    const tern_argument *a = &step->arguments[0], *b = &step->arguments[1];
-    const uint32_t wanted = step->kind == TERN_STEP_COPY ? 2 : 1;
-    tern_status status = TERN_OK;
-    if (step->argument_count != wanted || a->bytes % 4 || (wanted == 2 && a->bytes != b->bytes))
-        return tern_error(TERN_ERROR_INVALID, "a copy takes two ranges of equal size, a fill one, of whole words");
-    for (uint32_t i = 0; i < wanted; i++) TERN_TRY(range_check(i, &step->arguments[i], 4));
-    if (wanted == 1 && a->buffer->kind != TERN_BUFFER_DEVICE)
-        return tern_error(TERN_ERROR_UNSUPPORTED, "it fills an upload or read-back buffer; the host does that itself");
-    if (wanted == 2 && a->buffer == b->buffer && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes)
-        return tern_error(TERN_ERROR_INVALID,
-                          "bytes %" PRIu64 " and %" PRIu64 " of one buffer overlap over %" PRIu64
-                          " bytes; copy by way of another",
-                          a->offset, b->offset, a->bytes);
-fail:
-    return status;
-}
-
 /* ------------------------------------------------------------------ nodes */
 
 static cuda_side side_of(const tern_argument *argument)
@@ -105,13 +48,11 @@ static tern_status node_add(recorder *r, const tern_step *step, const CUgraphNod
                             CUgraphNode *out_node)
 {
     const tern_argument *arguments = step->arguments;
-    tern_status status;
     if (step->kind == TERN_STEP_DISPATCH) {
         const tern_backend_kernel *kernel = step->kernel;
         CUdeviceptr addresses[TERN_TAPE_TENSORS];
         void *parameters[TERN_TAPE_TENSORS + 1];
         uint32_t words[TERN_KERNEL_WORDS];
-        TERN_TRY(dispatch_check(&r->device->info, step));
         memcpy(words, step->words, sizeof words);
         for (uint32_t i = 0; i < step->argument_count; i++) {
             addresses[i] = arguments[i].buffer->address + arguments[i].offset;
@@ -120,11 +61,10 @@ static tern_status node_add(recorder *r, const tern_step *step, const CUgraphNod
         parameters[step->argument_count] = words;
         const cuda_launch launch = {.function = kernel->function,
                                     .grid = {step->groups[0], step->groups[1], step->groups[2]},
-                                    .block = {kernel->group[0], kernel->group[1], kernel->group[2]},
+                                    .block = {kernel->shape.group[0], kernel->shape.group[1], kernel->shape.group[2]},
                                     .parameters = parameters};
         return CU_CALL(r->device, cuGraphAddKernelNode, out_node, r->graph, edges, count, &launch);
     }
-    TERN_TRY(move_check(step));
     if (step->kind == TERN_STEP_COPY) {
         const cuda_copy copy = {.from = side_of(&arguments[0]),
                                 .to = side_of(&arguments[1]),
@@ -139,8 +79,6 @@ static tern_status node_add(recorder *r, const tern_step *step, const CUgraphNod
                             .width = (size_t)arguments[0].bytes / 4,
                             .height = 1};
     return CU_CALL(r->device, cuGraphAddMemsetNode, out_node, r->graph, edges, count, &fill, r->device->context);
-fail:
-    return status;
 }
 
 /* An event after what is recorded so far, for the times. */
@@ -161,15 +99,12 @@ static tern_status step_record(recorder *r, const tern_step *step, uint32_t inde
 {
     size_t count = 0;
     tern_status status;
+    TERN_TRY(tern_step_check(&r->device->info, step, index));
     for (uint32_t w = 0; w < step->wait_count; w++) {
-        if (step->waits[w] >= index)
-            return tern_error(TERN_ERROR_INVALID, "it waits for step %u, which is not before it", step->waits[w]);
         bool known = step->waits[w] < r->part_start; /* ended with its own graph */
         for (uint32_t v = 0; v < w && !known; v++) known = step->waits[v] == step->waits[w];
         if (!known) r->edges[count++] = r->nodes[step->waits[w]];
     }
-    if ((uint32_t)step->kind > TERN_STEP_FILL)
-        return tern_error(TERN_ERROR_INVALID, "it is of the unknown kind %d", (int)step->kind);
     if (!r->program->events) return node_add(r, step, r->edges, count, &r->nodes[index]);
     TERN_TRY(node_add(r, step, &r->last, 1, &r->nodes[index]));
     r->last = r->nodes[index];

@@ -12,13 +12,6 @@
 
 #include "core/base/time.h"
 
-/* Sleeps grow with the time waited: short work is seen at once, long work costs no CPU. */
-static void nap(uint64_t waited_ns)
-{
-    const uint64_t ns = waited_ns / 8;
-    tern_sleep_ns(ns < 10000 ? 10000 : ns > 500000 ? 500000 : ns);
-}
-
 /* 1: ended, 0: not yet, negative: a status. */
 static int query(tern_backend_device *device, CUevent event)
 {
@@ -62,7 +55,7 @@ tern_status cuda_ticket_prepare(tern_backend_device *device)
         if (ended > 0) return TERN_OK;
         const uint64_t waited = tern_time_ns() - start;
         if (waited >= device->patience_ns) return give_up(device);
-        nap(waited);
+        tern_poll_sleep(waited);
     }
 }
 
@@ -92,7 +85,7 @@ tern_status cuda_wait(tern_backend_device *device, uint64_t ticket, uint64_t tim
         if (waited >= timeout_ns)
             return tern_error(TERN_ERROR_TIMEOUT, "ticket %" PRIu64 ": %s: still running after %.3f s", ticket,
                               device->info.name, (double)waited * 1e-9);
-        nap(waited);
+        tern_poll_sleep(waited);
     }
 fail:
     return status;
@@ -110,7 +103,7 @@ tern_status cuda_drain_locked(tern_backend_device *device)
         if (ended != 0) return ended < 0 ? (tern_status)ended : TERN_OK;
         const uint64_t waited = tern_time_ns() - start;
         if (waited >= device->patience_ns) return give_up(device);
-        nap(waited);
+        tern_poll_sleep(waited);
     }
 fail:
     return status;

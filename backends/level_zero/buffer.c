@@ -14,7 +14,7 @@
 
 #include "core/base/log.h"
 
-/* One command of the immediate list, to its end. `read_from` NULL: fills with zeros. With the transfer lock held. */
+/* One command of the immediate list, to its end. `from` NULL: fills with zeros. With the transfer lock held. */
 static tern_status move(tern_backend_device *device, char *to, const char *from, size_t bytes)
 {
     const uint32_t zero = 0;
@@ -38,16 +38,16 @@ static tern_status memory_make(tern_backend_device *device, tern_backend_buffer 
     const ze_device_mem_alloc_desc_t device_desc = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC,
                                                     .pNext = zero_is_large(device, buffer) ? &relaxed : NULL};
     const ze_host_mem_alloc_desc_t host_desc = {.stype = ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC};
-    const size_t whole = (size_t)(buffer->bytes + 3) & ~(size_t)3; /* fills come in words */
+    const size_t whole = (size_t)(buffer->shape.bytes + 3) & ~(size_t)3; /* fills come in words */
     void *address = NULL;
     tern_status status;
-    if (buffer->kind == TERN_BUFFER_DEVICE)
+    if (buffer->shape.kind == TERN_BUFFER_DEVICE)
         TERN_TRY(ZE_CALL(device, zeMemAllocDevice, device->context, &device_desc, whole, 256, device->entry.device,
                          &address));
     else
         TERN_TRY(ZE_CALL(device, zeMemAllocHost, device->context, &host_desc, whole, 256, &address));
     buffer->address = address;
-    if (buffer->kind != TERN_BUFFER_DEVICE) {
+    if (buffer->shape.kind != TERN_BUFFER_DEVICE) {
         memset(address, 0, whole);
         return TERN_OK;
     }
@@ -60,7 +60,7 @@ fail:
 
 bool zero_is_large(const tern_backend_device *device, const tern_backend_buffer *buffer)
 {
-    return buffer->bytes > device->plain_allocation_bytes;
+    return buffer->shape.bytes > device->plain_allocation_bytes;
 }
 
 tern_status zero_buffer_create(tern_backend_device *device, uint64_t bytes, tern_buffer_kind kind,
@@ -92,8 +92,8 @@ tern_status zero_buffer_create(tern_backend_device *device, uint64_t bytes, tern
         atomic_fetch_sub(&device->allocated, bytes);
         return tern_error_memory("a Level Zero buffer", sizeof *buffer);
     }
-    buffer->bytes = bytes;
-    buffer->kind = kind;
+    buffer->shape.bytes = bytes;
+    buffer->shape.kind = kind;
     TERN_TRY(memory_make(device, buffer));
     *out_buffer = buffer;
     return TERN_OK;
@@ -112,7 +112,7 @@ void zero_buffer_destroy(tern_backend_device *device, tern_backend_buffer *buffe
         if (zero_may_release(device) && buffer->address)
             zero_released("zeMemFree", tern_ze.zeMemFree(device->context, buffer->address));
     }
-    atomic_fetch_sub(&device->allocated, buffer->bytes);
+    atomic_fetch_sub(&device->allocated, buffer->shape.bytes);
     free(buffer);
 }
 
@@ -121,13 +121,13 @@ static tern_status transfer(tern_backend_device *device, tern_backend_buffer *bu
 {
     tern_status status;
     TERN_TRY(zero_enter(device));
-    if (offset > buffer->bytes || bytes > buffer->bytes - offset)
+    if (offset > buffer->shape.bytes || bytes > buffer->shape.bytes - offset)
         return tern_error(TERN_ERROR_INVALID, "%s: bytes %" PRIu64 " to %" PRIu64 " of a buffer of %" PRIu64,
-                          device->info.name, offset, offset + bytes, buffer->bytes);
+                          device->info.name, offset, offset + bytes, buffer->shape.bytes);
     TERN_TRY(zero_drain(device));
     if (bytes == 0) return TERN_OK;
     char *at = buffer->address + offset;
-    if (buffer->kind != TERN_BUFFER_DEVICE) {
+    if (buffer->shape.kind != TERN_BUFFER_DEVICE) {
         if (read_to) memcpy(read_to, at, (size_t)bytes);
         if (write_from) memcpy(at, write_from, (size_t)bytes);
         return TERN_OK;
@@ -163,7 +163,7 @@ tern_status zero_buffer_map(tern_backend_device *device, tern_backend_buffer *bu
 {
     const tern_status status = zero_enter(device);
     if (status < 0) return status;
-    if (buffer->kind == TERN_BUFFER_DEVICE)
+    if (buffer->shape.kind == TERN_BUFFER_DEVICE)
         return tern_error(TERN_ERROR_INVALID,
                           "%s: a device buffer has no host address; use an upload or read-back buffer and a copy step",
                           device->info.name);

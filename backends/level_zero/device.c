@@ -13,6 +13,8 @@
 
 #include "core/base/hash.h"
 #include "core/base/log.h"
+#include "core/base/time.h"
+#include "core/base/uuid.h"
 
 #define ZERO_PATIENCE_S 120u
 
@@ -29,9 +31,7 @@ static tern_status query_properties(const zero_entry *entry, tern_device_info *i
     snprintf(info->name, sizeof info->name, "%s", device->name);
     snprintf(info->driver, sizeof info->driver, "Level Zero %u.%u, driver %u", ZE_MAJOR_VERSION(version),
              ZE_MINOR_VERSION(version), driver.driverVersion);
-    char *text = info->uuid;
-    for (size_t i = 0; i < sizeof device->uuid.id; i++)
-        text += sprintf(text, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", device->uuid.id[i]);
+    tern_uuid_print(device->uuid.id, info->uuid);
     info->vendor_id = device->vendorId;
     info->device_id = device->deviceId;
     info->kind = integrated ? TERN_DEVICE_INTEGRATED_GPU : TERN_DEVICE_DISCRETE_GPU;
@@ -194,13 +194,6 @@ static void timer_prepare(tern_backend_device *device, const ze_device_propertie
     device->tick_mask = bits == 0 || bits >= 64 ? UINT64_MAX : (UINT64_C(1) << bits) - 1;
 }
 
-static uint64_t patience_ns(void)
-{
-    const char *text = getenv("TERN_LEVEL_ZERO_PATIENCE_S"); /* for tests with a driver that hangs */
-    const unsigned long seconds = text ? strtoul(text, NULL, 10) : 0;
-    return (seconds > 0 && seconds <= 3600 ? seconds : ZERO_PATIENCE_S) * UINT64_C(1000000000);
-}
-
 tern_status zero_open(uint32_t index, const tern_open_options *options, tern_backend_device **out_device)
 {
     tern_backend_device *device = NULL;
@@ -218,7 +211,7 @@ tern_status zero_open(uint32_t index, const tern_open_options *options, tern_bac
     device->pid = getpid();
     device->entry = entry;
     device->timestamps = options && options->timestamps;
-    device->patience_ns = patience_ns();
+    device->patience_ns = tern_patience_ns("TERN_LEVEL_ZERO_PATIENCE_S", ZERO_PATIENCE_S);
     TERN_TRY(info_query(&entry, &device->info, &properties, &device->relaxed));
     TERN_TRY(zero_compiler_find(NULL, 0));
     device->plain_allocation_bytes = properties.maxMemAllocSize;

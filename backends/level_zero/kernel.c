@@ -14,41 +14,21 @@
 #include <string.h>
 
 #include "core/base/cache.h"
-#include "core/base/dtype.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
 
 static const char *const flags[2] = {"", "-ze-opt-greater-than-4GB-buffer-required"};
 
-static tern_status desc_copy(const tern_device_info *info, const tern_kernel_desc *desc, tern_backend_kernel *kernel)
+static tern_status variant_check(const tern_device_info *info, const tern_kernel_desc *desc)
 {
     const tern_variant *variant = &desc->variant;
     const uint64_t items = (uint64_t)variant->group[0] * variant->group[1] * variant->group[2];
-    if (!desc->render)
-        return tern_error(TERN_ERROR_INVALID, "kernel \"%s\" has no renderer, and Level Zero needs its text",
-                          desc->label);
-    if (desc->tensor_count > TERN_TAPE_TENSORS || desc->word_count > TERN_KERNEL_WORDS)
-        return tern_error(TERN_ERROR_UNSUPPORTED,
-                          "kernel \"%s\" has %u tensors and %u words; at most %d and %d are passed", desc->label,
-                          desc->tensor_count, desc->word_count, TERN_TAPE_TENSORS, TERN_KERNEL_WORDS);
     if (items == 0 || items > info->max_group_size || variant->shared_bytes > info->shared_bytes)
         return tern_error(TERN_ERROR_UNSUPPORTED,
                           "%s: kernel \"%s\" (%s) wants groups of %llu work-items with %u bytes of shared memory, the "
                           "limits are %u and %u; choose a variant for this device",
                           info->name, desc->label, variant->name, (unsigned long long)items, variant->shared_bytes,
                           info->max_group_size, info->shared_bytes);
-    snprintf(kernel->label, sizeof kernel->label, "%s", desc->label);
-    kernel->tensor_count = desc->tensor_count;
-    kernel->word_count = desc->word_count;
-    memcpy(kernel->group, variant->group, sizeof kernel->group);
-    for (uint32_t i = 0; i < desc->tensor_count; i++) {
-        const tern_dtype_info *dtype = tern_dtype(desc->tensors[i].dtype);
-        if (!dtype || dtype->elements != 1)
-            return tern_error(TERN_ERROR_UNSUPPORTED,
-                              "kernel \"%s\": tensor %u has the element type %d, which OpenCL C kernels do not take",
-                              desc->label, i, desc->tensors[i].dtype);
-        kernel->element_bytes[i] = dtype->bytes;
-    }
     return TERN_OK;
 }
 
@@ -92,7 +72,7 @@ static tern_status module_create(tern_backend_device *device, const tern_backend
             tern_ze.zeModuleBuildLogGetString(log, &length, text) != ZE_RESULT_SUCCESS)
             text[0] = 0;
         status = tern_error(status, "%s: kernel \"%s\" does not build (zeModuleCreate: 0x%x); the driver says: %s",
-                            device->info.name, kernel->label, (unsigned)result, text && *text ? text : "nothing");
+                            device->info.name, kernel->shape.label, (unsigned)result, text && *text ? text : "nothing");
         free(text);
     }
     ZE_RELEASE(zeModuleBuildLogDestroy, log);
@@ -142,21 +122,22 @@ tern_status zero_kernel_form(tern_backend_device *device, tern_backend_kernel *k
                              ze_kernel_handle_t *out_kernel)
 {
     const ze_kernel_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_KERNEL_DESC, .pKernelName = kernel->entry};
-    const uint32_t wanted = 2 * kernel->tensor_count + (kernel->word_count ? 1 : 0);
+    const uint32_t wanted = 2 * kernel->shape.tensor_count + (kernel->shape.word_count ? 1 : 0);
     ze_kernel_properties_t properties = {.stype = ZE_STRUCTURE_TYPE_KERNEL_PROPERTIES};
     tern_status status = TERN_OK;
     if (kernel->kernel[large]) goto done;
     if (!kernel->module[large]) TERN_TRY(module_get(device, kernel, large));
     TERN_TRY(ZE_CALL(device, zeKernelCreate, kernel->module[large], &desc, &kernel->kernel[large]));
-    TERN_TRY(ZE_CALL(device, zeKernelSetGroupSize, kernel->kernel[large], kernel->group[0], kernel->group[1],
-                     kernel->group[2]));
+    TERN_TRY(ZE_CALL(device, zeKernelSetGroupSize, kernel->kernel[large], kernel->shape.group[0],
+                     kernel->shape.group[1], kernel->shape.group[2]));
     TERN_TRY(ZE_CALL(device, zeKernelGetProperties, kernel->kernel[large], &properties));
     if (properties.numKernelArgs != wanted)
         TERN_TRY(tern_error(TERN_ERROR_KERNEL,
                             "kernel \"%s\": its text takes %u arguments, %u tensors and %u words make %u",
-                            kernel->label, properties.numKernelArgs, kernel->tensor_count, kernel->word_count, wanted));
+                            kernel->shape.label, properties.numKernelArgs, kernel->shape.tensor_count,
+                            kernel->shape.word_count, wanted));
     if (properties.spillMemSize)
-        tern_log_write(TERN_LOG_DEBUG, "level_zero: kernel \"%s\" spills %u bytes", kernel->label,
+        tern_log_write(TERN_LOG_DEBUG, "level_zero: kernel \"%s\" spills %u bytes", kernel->shape.label,
                        properties.spillMemSize);
 done:
     *out_kernel = kernel->kernel[large];
@@ -176,7 +157,8 @@ tern_status zero_kernel_create(tern_backend_device *device, const tern_kernel_de
     TERN_TRY(zero_enter(device));
     kernel = calloc(1, sizeof *kernel);
     if (!kernel) return tern_error_memory("a Level Zero kernel", sizeof *kernel);
-    TERN_TRY(desc_copy(&device->info, desc, kernel));
+    TERN_TRY(tern_kernel_shape_take(desc, "Level Zero", &kernel->shape));
+    TERN_TRY(variant_check(&device->info, desc));
     TERN_TRY(spirv_get(desc, kernel));
     TERN_TRY(zero_kernel_form(device, kernel, false, &plain));
     *out_kernel = kernel;

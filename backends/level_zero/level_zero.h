@@ -22,6 +22,7 @@
 
 #include "core/backend.h"
 #include "core/base/status.h"
+#include "core/base/step_check.h"
 
 /* ------------------------------------------------------------------ driver.c */
 
@@ -116,9 +117,8 @@ void zero_partial_finish(tern_backend_device *device);
 /* ------------------------------------------------------------------ buffer.c */
 
 struct tern_backend_buffer {
-    char *address; /* USM: of the device, or of the host for UPLOAD and READBACK */
-    uint64_t bytes;
-    tern_buffer_kind kind;
+    tern_buffer_shape shape; /* first, for tern_step_check */
+    char *address;           /* USM: of the device, or of the host for UPLOAD and READBACK */
 };
 
 tern_status zero_buffer_create(tern_backend_device *device, uint64_t bytes, tern_buffer_kind kind,
@@ -141,14 +141,12 @@ tern_status zero_compiler_find(char *out_text, size_t bytes);
 tern_status zero_spirv_compile(const char *label, const tern_source *source, char **out_spirv, size_t *out_bytes);
 
 struct tern_backend_kernel {
+    tern_kernel_shape shape;      /* first, for tern_step_check */
     ze_module_handle_t module[2]; /* [1]: for buffers above the allocation limit, made when one is bound */
     ze_kernel_handle_t kernel[2];
     char *spirv;
     size_t spirv_bytes;
-    char entry[64], label[96];
-    uint32_t group[3];
-    uint32_t tensor_count, word_count;
-    uint32_t element_bytes[TERN_TAPE_TENSORS];
+    char entry[64];
 };
 
 tern_status zero_kernel_create(tern_backend_device *device, const tern_kernel_desc *desc,

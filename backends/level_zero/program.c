@@ -34,63 +34,6 @@ struct tern_backend_program {
     uint64_t ticket; /* of the last submission, 0: none yet */
 };
 
-/* ------------------------------------------------------------------ checks */
-
-static tern_status range_check(uint32_t index, const tern_argument *argument, uint32_t unit)
-{
-    const tern_backend_buffer *buffer = argument->buffer;
-    if (!buffer) return tern_error(TERN_ERROR_INVALID, "argument %u has no buffer", index);
-    if (argument->bytes == 0 || argument->offset > buffer->bytes || argument->bytes > buffer->bytes - argument->offset)
-        return tern_error(TERN_ERROR_INVALID, "argument %u is bytes %" PRIu64 " to %" PRIu64 " of a buffer of %" PRIu64,
-                          index, argument->offset, argument->offset + argument->bytes, buffer->bytes);
-    if (argument->offset % unit)
-        return tern_error(TERN_ERROR_INVALID, "argument %u starts at byte %" PRIu64 ", not a multiple of %u", index,
-                          argument->offset, unit);
-    return TERN_OK;
-}
-
-static tern_status dispatch_check(const tern_device_info *info, const tern_step *step)
-{
-    const tern_backend_kernel *kernel = step->kernel;
-    tern_status status = TERN_OK;
-    if (!kernel || step->argument_count != kernel->tensor_count || step->word_count != kernel->word_count)
-        return tern_error(TERN_ERROR_INVALID, "%u arguments and %u words were given; the kernel takes %u and %u",
-                          step->argument_count, step->word_count, kernel ? kernel->tensor_count : 0,
-                          kernel ? kernel->word_count : 0);
-    for (uint32_t d = 0; d < 3; d++)
-        if (step->groups[d] == 0 || step->groups[d] > info->max_groups[d])
-            return tern_error(TERN_ERROR_INVALID, "%u groups on axis %u; the device takes 1 to %u", step->groups[d], d,
-                              info->max_groups[d]);
-    for (uint32_t i = 0; i < step->argument_count; i++) {
-        TERN_TRY(range_check(i, &step->arguments[i], kernel->element_bytes[i]));
-        if (step->arguments[i].buffer->kind != TERN_BUFFER_DEVICE)
-            return tern_error(
-                TERN_ERROR_INVALID,
-                "argument %u is an upload or read-back buffer; kernels take device buffers, so copy first", i);
-    }
-fail:
-    return status;
-}
-
-static tern_status move_check(const tern_step *step)
-{
-    const tern_argument *a = &step->arguments[0], *b = &step->arguments[1];
-    const uint32_t wanted = step->kind == TERN_STEP_COPY ? 2 : 1;
-    tern_status status = TERN_OK;
-    if (step->argument_count != wanted || a->bytes % 4 || (wanted == 2 && a->bytes != b->bytes))
-        return tern_error(TERN_ERROR_INVALID, "a copy takes two ranges of equal size, a fill one, of whole words");
-    for (uint32_t i = 0; i < wanted; i++) TERN_TRY(range_check(i, &step->arguments[i], 4));
-    if (wanted == 1 && a->buffer->kind != TERN_BUFFER_DEVICE)
-        return tern_error(TERN_ERROR_UNSUPPORTED, "it fills an upload or read-back buffer; the host does that itself");
-    if (wanted == 2 && a->buffer == b->buffer && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes)
-        return tern_error(TERN_ERROR_INVALID,
-                          "bytes %" PRIu64 " and %" PRIu64 " of one buffer overlap over %" PRIu64
-                          " bytes; copy by way of another",
-                          a->offset, b->offset, a->bytes);
-fail:
-    return status;
-}
-
 /* ------------------------------------------------------------------ commands */
 
 /* The event that a step signals, NULL without timestamps. */
@@ -111,7 +54,7 @@ static tern_status dispatch_append(tern_backend_device *device, const step *at, 
         const tern_argument *argument = &what->arguments[i];
         const uint64_t whole = argument->offset & ~UINT64_C(255);
         char *const address = argument->buffer->address + whole;
-        const uint32_t offset = (uint32_t)((argument->offset - whole) / what->kernel->element_bytes[i]);
+        const uint32_t offset = (uint32_t)((argument->offset - whole) / what->kernel->shape.element_bytes[i]);
         TERN_TRY(ZE_CALL(device, zeKernelSetArgumentValue, at->kernel, index++, sizeof address, &address));
         TERN_TRY(ZE_CALL(device, zeKernelSetArgumentValue, at->kernel, index++, sizeof offset, &offset));
     }
@@ -170,18 +113,13 @@ static tern_status step_record(tern_backend_device *device, const tern_step *fro
 {
     bool large = false;
     tern_status status;
-    for (uint32_t w = 0; w < from->wait_count; w++) {
-        if (from->waits[w] >= index)
-            return tern_error(TERN_ERROR_INVALID, "it waits for step %u, which is not before it", from->waits[w]);
+    TERN_TRY(tern_step_check(&device->info, from, index));
+    for (uint32_t w = 0; w < from->wait_count; w++)
         if (from->waits[w] >= barrier) to->barrier_before = true;
-    }
     to->what = *from;
     to->what.waits = NULL;
     to->what.wait_count = 0;
-    if ((uint32_t)from->kind > TERN_STEP_FILL)
-        return tern_error(TERN_ERROR_INVALID, "it is of the unknown kind %d", (int)from->kind);
-    if (from->kind != TERN_STEP_DISPATCH) return move_check(from);
-    TERN_TRY(dispatch_check(&device->info, from));
+    if (from->kind != TERN_STEP_DISPATCH) return TERN_OK;
     for (uint32_t i = 0; i < from->argument_count; i++) large |= zero_is_large(device, from->arguments[i].buffer);
     TERN_TRY(zero_kernel_form(device, from->kernel, large, &to->kernel));
 fail:

@@ -15,6 +15,7 @@
 
 #include "core/base/hash.h"
 #include "core/base/log.h"
+#include "core/base/uuid.h"
 
 /* Values of vendor extensions that CL/cl_ext.h of older header packages lacks. */
 enum {
@@ -149,10 +150,8 @@ static tern_status query_identity(cl_device_id id, const char *extensions, tern_
     tern_status status = TERN_OK;
     if (has_extension(extensions, "cl_khr_device_uuid")) {
         unsigned char uuid[16];
-        char *text = info->uuid;
         TERN_TRY(ask(id, TERN_CL_DEVICE_UUID, sizeof uuid, uuid));
-        for (size_t i = 0; i < sizeof uuid; i++)
-            text += sprintf(text, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid[i]);
+        tern_uuid_print(uuid, info->uuid);
     }
     if (has_extension(extensions, "cl_khr_pci_bus_info")) {
         cl_uint at[4]; /* domain, bus, device, function */

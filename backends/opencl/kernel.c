@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/dtype.h"
 #include "core/base/log.h"
 
 static tern_status variant_check(const tern_backend_device *device, const tern_kernel_desc *desc)
@@ -102,7 +101,7 @@ static tern_status kernel_check(tern_backend_device *device, const tern_kernel_d
                                 const tern_backend_kernel *kernel)
 {
     const uint32_t wanted = 2 * desc->tensor_count + (desc->word_count ? 1 : 0);
-    const size_t items = kernel->group[0] * kernel->group[1] * kernel->group[2];
+    const size_t items = (size_t)kernel->shape.group[0] * kernel->shape.group[1] * kernel->shape.group[2];
     cl_kernel probe = NULL;
     cl_uint arguments;
     cl_ulong shared;
@@ -135,30 +134,6 @@ fail:
     return status;
 }
 
-static tern_status desc_copy(const tern_kernel_desc *desc, tern_backend_kernel *kernel)
-{
-    if (!desc->render)
-        return tern_error(TERN_ERROR_INVALID, "kernel \"%s\" has no renderer, and OpenCL needs its text", desc->label);
-    if (desc->tensor_count > TERN_TAPE_TENSORS || desc->word_count > TERN_KERNEL_WORDS)
-        return tern_error(TERN_ERROR_UNSUPPORTED,
-                          "kernel \"%s\" has %u tensors and %u words; at most %d and %d are passed", desc->label,
-                          desc->tensor_count, desc->word_count, TERN_TAPE_TENSORS, TERN_KERNEL_WORDS);
-    snprintf(kernel->label, sizeof kernel->label, "%s", desc->label);
-    kernel->tensor_count = desc->tensor_count;
-    kernel->word_count = desc->word_count;
-    for (size_t d = 0; d < 3; d++) kernel->group[d] = desc->variant.group[d];
-    for (uint32_t i = 0; i < desc->tensor_count; i++) {
-        const tern_dtype_info *dtype = tern_dtype(desc->tensors[i].dtype);
-        if (!dtype || dtype->elements != 1)
-            return tern_error(TERN_ERROR_UNSUPPORTED,
-                              "kernel \"%s\": tensor %u has the element type %d, which OpenCL kernels do not "
-                              "take",
-                              desc->label, i, desc->tensors[i].dtype);
-        kernel->element_bytes[i] = dtype->bytes;
-    }
-    return TERN_OK;
-}
-
 tern_status tern_opencl_kernel_create(tern_backend_device *device, const tern_kernel_desc *desc,
                                       tern_backend_kernel **out_kernel)
 {
@@ -169,7 +144,7 @@ tern_status tern_opencl_kernel_create(tern_backend_device *device, const tern_ke
     TERN_TRY(variant_check(device, desc));
     kernel = calloc(1, sizeof *kernel);
     if (!kernel) return tern_error_memory("an OpenCL kernel", sizeof *kernel);
-    TERN_TRY(desc_copy(desc, kernel));
+    TERN_TRY(tern_kernel_shape_take(desc, "OpenCL", &kernel->shape));
     TERN_TRY(program_get(device, desc, kernel));
     TERN_TRY(kernel_check(device, desc, kernel));
     *out_kernel = kernel;

@@ -22,6 +22,7 @@
 
 #include "core/backend.h"
 #include "core/base/status.h"
+#include "core/base/step_check.h"
 
 /* ------------------------------------------------------------------ driver.c */
 
@@ -149,11 +150,9 @@ uint64_t tern_opencl_allocated_bytes(tern_backend_device *device);
 /* --------------------------------------------------------- kernel.c, cache.c */
 
 struct tern_backend_kernel {
+    tern_kernel_shape shape;
     cl_program program;
-    char entry[64], label[96];
-    size_t group[3];
-    uint32_t tensor_count, word_count;
-    uint32_t element_bytes[TERN_TAPE_TENSORS];
+    char entry[64];
 };
 
 tern_status tern_opencl_kernel_create(tern_backend_device *device, const tern_kernel_desc *desc,

@@ -61,9 +61,9 @@ static tern_status arguments_set(tern_backend_device *device, const tern_step *f
     cl_uint at = 0;
     for (uint32_t i = 0; i < from->argument_count; i++) {
         const tern_argument *argument = &from->arguments[i];
-        const uint64_t elements = argument->offset / from->kernel->element_bytes[i];
+        const uint64_t elements = argument->offset / from->kernel->shape.element_bytes[i];
         const cl_uint offset = (cl_uint)elements;
-        TERN_TRY(argument_check(from->label, i, argument, from->kernel->element_bytes[i]));
+        TERN_TRY(argument_check(from->label, i, argument, from->kernel->shape.element_bytes[i]));
         if (argument->buffer->kind != TERN_BUFFER_DEVICE)
             TERN_TRY(tern_error(TERN_ERROR_INVALID,
                                 "step \"%s\": argument %u is an upload or read-back buffer; kernels take device "
@@ -88,17 +88,17 @@ static tern_status dispatch_record(tern_backend_device *device, const tern_step 
     cl_int code = CL_SUCCESS;
     tern_status status;
     to->kind = STEP_DISPATCH;
-    if (!kernel || from->argument_count != kernel->tensor_count || from->word_count != kernel->word_count)
+    if (!kernel || from->argument_count != kernel->shape.tensor_count || from->word_count != kernel->shape.word_count)
         TERN_TRY(tern_error(TERN_ERROR_INVALID,
                             "step \"%s\": %u arguments and %u words were given; the kernel takes %u and %u",
-                            from->label, from->argument_count, from->word_count, kernel ? kernel->tensor_count : 0,
-                            kernel ? kernel->word_count : 0));
+                            from->label, from->argument_count, from->word_count,
+                            kernel ? kernel->shape.tensor_count : 0, kernel ? kernel->shape.word_count : 0));
     for (size_t d = 0; d < 3; d++) {
         if (from->groups[d] == 0 || from->groups[d] > device->info.max_groups[d])
             TERN_TRY(tern_error(TERN_ERROR_INVALID, "step \"%s\": %u groups on axis %zu; the device takes 1 to %u",
                                 from->label, from->groups[d], d, device->info.max_groups[d]));
-        to->group[d] = kernel->group[d];
-        to->items[d] = kernel->group[d] * from->groups[d];
+        to->group[d] = kernel->shape.group[d];
+        to->items[d] = (size_t)kernel->shape.group[d] * from->groups[d];
     }
     TERN_TRY(CL_MAKE(device, &to->kernel, clCreateKernel, kernel->program, kernel->entry));
     TERN_TRY(arguments_set(device, from, to->kernel));

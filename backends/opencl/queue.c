@@ -11,14 +11,6 @@
 
 #include "core/base/time.h"
 
-/* Sleeps grow with the time waited: short commands are seen at once, long ones cost no CPU. 10 us is about what a
- * sleep costs anyway; 500 us is lost in any command long enough to get there. */
-static void nap(uint64_t waited_ns)
-{
-    const uint64_t ns = waited_ns / 8;
-    tern_sleep_ns(ns < 10000 ? 10000 : ns > 500000 ? 500000 : ns);
-}
-
 tern_status tern_opencl_event_wait(tern_backend_device *device, cl_event event, uint64_t timeout_ns)
 {
     const uint64_t start = tern_time_ns();
@@ -39,7 +31,7 @@ tern_status tern_opencl_event_wait(tern_backend_device *device, cl_event event, 
         if (waited >= timeout_ns)
             return tern_error(TERN_ERROR_TIMEOUT, "%s: still running after %.3f s", device->info.name,
                               (double)waited * 1e-9);
-        nap(waited);
+        tern_poll_sleep(waited);
     }
 }
 

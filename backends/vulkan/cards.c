@@ -7,6 +7,7 @@
 #include "backends/vulkan/internal.h"
 
 #include "core/base/hash.h"
+#include "core/base/uuid.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,15 +77,6 @@ static void read_properties(const vulkan_instance *instance, const vulkan_card *
     instance->vk.GetPhysicalDeviceProperties2(card->handle, &out->base);
 }
 
-static void format_uuid(const uint8_t *bytes, char *out, size_t out_bytes)
-{
-    size_t at = 0;
-    for (unsigned i = 0; i < VK_UUID_SIZE && at + 4 < out_bytes; i++) {
-        if (i == 4 || i == 6 || i == 8 || i == 10) out[at++] = '-';
-        at += (size_t)snprintf(out + at, out_bytes - at, "%02x", bytes[i]);
-    }
-}
-
 static tern_device_kind device_kind(VkPhysicalDeviceType type)
 {
     switch (type) {
@@ -101,7 +93,7 @@ static void fill_identity(vulkan_card *card, const card_properties *p)
     tern_device_info *info = &card->info;
     (void)snprintf(info->name, sizeof info->name, "%s", base->deviceName);
     (void)snprintf(info->driver, sizeof info->driver, "%.120s %.120s", p->v12.driverName, p->v12.driverInfo);
-    format_uuid(p->v11.deviceUUID, info->uuid, sizeof info->uuid);
+    tern_uuid_print(p->v11.deviceUUID, info->uuid);
     if (card->pci)
         (void)snprintf(info->pci, sizeof info->pci, "%04x:%02x:%02x.%x", p->pci.pciDomain & 0xffffu,
                        p->pci.pciBus & 0xffu, p->pci.pciDevice & 0xffu, p->pci.pciFunction & 0xfu);

@@ -31,15 +31,10 @@ struct tern_parity {
 
 /* -------------------------------------------------------------------- graph */
 
-static bool is_leaf(const tern_tensor *x)
-{
-    return x->op == TERN_OP_INPUT || x->op == TERN_OP_PARAMETER || x->op == TERN_OP_STATE;
-}
-
+/* Leaves and constants have no inputs. */
 static bool is_looked_at(const tern_tensor *x)
 {
-    const bool view = tern_ops[x->op].kind == TERN_KIND_VIEW && x->op != TERN_OP_SECOND;
-    return tern_dtype(x->dtype)->is_float && !view && !is_leaf(x) && x->in_count > 0;
+    return tern_dtype(x->dtype)->is_float && !tern_is_view(x) && x->in_count > 0;
 }
 
 static void node_name(uint32_t id, char name[32]) { snprintf(name, 32, "tern.node.%u", id); }

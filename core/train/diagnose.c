@@ -28,8 +28,6 @@ typedef struct diagnosing {
 
 /* ---------------------------------------------------------------- instrument */
 
-static bool is_view(const tern_tensor *x) { return tern_ops[x->op].kind == TERN_KIND_VIEW && x->op != TERN_OP_SECOND; }
-
 static void flag_name(uint32_t id, char name[32]) { snprintf(name, 32, "tern.flag.%u", id); }
 
 static void copy_node(diagnosing *d, const tern_tensor *x)
@@ -88,7 +86,8 @@ static tern_status instrument(diagnosing *d)
     for (uint32_t id = 0; id < micro->node_count && d->graph->status >= 0; id++) {
         const tern_tensor *x = micro->nodes[id];
         const tern_dtype_info *type = tern_dtype(x->dtype);
-        if (d->live[id] && d->varies[id] && type->is_float && !is_view(x) && x->op != TERN_OP_ASSIGN) add_flag(d, x);
+        if (d->live[id] && d->varies[id] && type->is_float && !tern_is_view(x) && x->op != TERN_OP_ASSIGN)
+            add_flag(d, x);
     }
     TERN_TRY(tern_graph_status(d->graph));
 fail:
@@ -142,7 +141,7 @@ static tern_status read_flags(diagnosing *d, tern_diagnosis *out)
     tern_status status = TERN_OK;
     for (uint32_t id = 0; id < d->micro->node_count; id++) {
         const tern_tensor *x = d->micro->nodes[id];
-        if (is_view(x)) d->bad[id] = d->bad[x->in[0]->id];
+        if (tern_is_view(x)) d->bad[id] = d->bad[x->in[0]->id];
         if (x->op == TERN_OP_ASSIGN) d->bad[id] = d->bad[x->in[1]->id];
         if (!d->looked[id]) continue;
         char name[32];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stand_in.c - a driver with an integrated and a discrete GPU that can be opened and do nothing else, for
- * tests/test_device.c: what `auto` chooses cannot depend on the machine that runs the tests. It stands where a backend
- * without a plug-in would. */
+ * tests/test_device.c: what `auto` chooses cannot depend on the machine that runs the tests. It stands in the
+ * place of level_zero, since folders of TERN_BACKEND_PATH are searched first. */
 #include <stdio.h>
 #include <string.h>
 
