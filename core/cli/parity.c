@@ -132,19 +132,37 @@ static int verdict(const parity_command *c)
            (long long)c->steps, c->steps == 1 ? "" : "s", tern_device_name(c->devices[0]),
            tern_device_name(c->devices[1]));
     if (first)
-        printf("they part at \"%s\" (%s, %s), by %.3g in step %u; allowed %.3g\n", first->label,
+        printf("they part at \"%s\" (%s, %s), by %.3g in step %u; allowed %.3g; kernels %s and %s\n", first->label,
                tern_ops[first->op].name, pass_name(first), nodes[first->id].difference, nodes[first->id].step,
-               tolerance_of(c));
+               tolerance_of(c), nodes[first->id].variants[0], nodes[first->id].variants[1]);
     else
         printf("no difference beyond %.3g\n", tolerance_of(c));
     return first ? TERN_CLI_FAILED : TERN_CLI_OK;
 }
 
-static cJSON *device_json(const tern_device *device)
+/* Each once, in the order of the kernels. */
+static cJSON *variants_json(const parity_command *c, int side)
 {
+    const tern_lowered *lowered = tern_parity_lowered(c->parity, side);
+    cJSON *list = cJSON_CreateArray();
+    for (uint32_t k = 0; k < lowered->kernel_count; k++) {
+        const char *name = tern_parity_variant(c->devices[side], lowered->kernels[k]);
+        const cJSON *item = NULL;
+        bool known = false;
+        cJSON_ArrayForEach(item, list) known = known || strcmp(item->valuestring, name) == 0;
+        if (!known) cJSON_AddItemToArray(list, cJSON_CreateString(name));
+    }
+    return list;
+}
+
+static cJSON *device_json(const parity_command *c, int side)
+{
+    const tern_device *device = c->devices[side];
     cJSON *json = cJSON_CreateObject();
     cJSON_AddStringToObject(json, "name", tern_device_name(device));
+    cJSON_AddStringToObject(json, "backend", device->backend->name);
     cJSON_AddStringToObject(json, "driver", device->info.driver);
+    cJSON_AddItemToObject(json, "variants", variants_json(c, side));
     return json;
 }
 
@@ -158,6 +176,7 @@ static cJSON *node_json(const tern_tensor *x, const tern_parity_node *node)
     for (int32_t i = 0; i < x->rank; i++) cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)x->shape[i]));
     cJSON_AddNumberToObject(json, "difference", node->difference); /* null: infinite */
     cJSON_AddNumberToObject(json, "step", node->step);
+    cJSON_AddItemToObject(json, "variants", cJSON_CreateStringArray(node->variants, 2)); /* of A and B */
     return json;
 }
 
@@ -169,7 +188,7 @@ static cJSON *report_json(const parity_command *c)
     cJSON *json = cJSON_CreateObject();
     cJSON_AddStringToObject(json, "tern", tern_version());
     cJSON *devices = cJSON_AddArrayToObject(json, "devices");
-    for (int side = 0; side < 2; side++) cJSON_AddItemToArray(devices, device_json(c->devices[side]));
+    for (int side = 0; side < 2; side++) cJSON_AddItemToArray(devices, device_json(c, side));
     cJSON_AddStringToObject(json, "precision", c->precision);
     const struct {
         const char *name;

@@ -27,6 +27,7 @@ typedef struct tern_parity_node {
     double
         difference; /* largest ||a - b|| / max(||a||, share of ||inputs|| for sums); infinity for a NaN on one side */
     uint32_t step;  /* where, from 1 */
+    const char *variants[2]; /* of the kernels that compute it on A and B; "" where none does */
 } tern_parity_node;
 
 typedef struct tern_parity_step {
@@ -42,6 +43,10 @@ TERN_MUST_USE tern_status tern_parity_run(tern_parity *parity, tern_parity_step 
 /* The graph, and what was found for each of its nodes. */
 const tern_graph *tern_parity_graph(const tern_parity *parity);
 const tern_parity_node *tern_parity_nodes(const tern_parity *parity);
+/* What the graph became on device 0 (A) or 1 (B). */
+const tern_lowered *tern_parity_lowered(const tern_parity *parity, int side);
+/* The kernel's variant; "own" on a device that runs code of its own instead of the text that core renders (cpu). */
+const char *tern_parity_variant(const tern_device *device, const tern_kernel_desc *kernel);
 /* The first node that differs by more than the tolerance while nothing that it is made of does; NULL: none. */
 const tern_tensor *tern_parity_first(const tern_parity *parity, double tolerance);
 

@@ -92,6 +92,30 @@ fail:
     return status;
 }
 
+const char *tern_parity_variant(const tern_device *device, const tern_kernel_desc *kernel)
+{
+    return device->info.features & TERN_FEATURE_RENDERS ? kernel->variant.name : "own";
+}
+
+/* Of the kernel that writes the node's value; where several launches do, of the last. */
+static const char *variant_of_node(const tern_device *device, const tern_lowered *lowered, uint32_t id)
+{
+    char name[32];
+    const char *variant = "";
+    uint32_t output = 0;
+    node_name(id, name);
+    while (output < lowered->output_count && strcmp(lowered->outputs[output].name, name) != 0) output++;
+    if (output == lowered->output_count) return variant;
+    for (uint32_t l = 0; l < lowered->launch_count; l++) {
+        const tern_launch *launch = &lowered->launches[l];
+        for (uint32_t o = 0; o < launch->operand_count; o++)
+            if (launch->operands[o].value == lowered->outputs[output].value &&
+                (launch->operands[o].mode & TERN_ACCESS_WRITE))
+                variant = tern_parity_variant(device, lowered->kernels[launch->kernel]);
+    }
+    return variant;
+}
+
 /* -------------------------------------------------------------------- leaves */
 
 static tern_status weights_make(tern_parity *p)
@@ -170,6 +194,8 @@ tern_status tern_parity_create(tern_device *const devices[2], const tern_parity_
             tern_error_prefix(status, "%s", tern_device_name(devices[side]));
             goto fail;
         }
+        for (uint32_t id = 0; id < p->graph->node_count; id++)
+            p->nodes[id].variants[side] = variant_of_node(devices[side], tern_parity_lowered(p, side), id);
     }
     *out_parity = p;
     return TERN_OK;
@@ -302,6 +328,11 @@ fail:
 
 const tern_graph *tern_parity_graph(const tern_parity *p) { return p->graph; }
 const tern_parity_node *tern_parity_nodes(const tern_parity *p) { return p->nodes; }
+
+const tern_lowered *tern_parity_lowered(const tern_parity *p, int side)
+{
+    return tern_session_plan(p->sessions[side])->lowered;
+}
 
 const tern_tensor *tern_parity_first(const tern_parity *p, double tolerance)
 {
