@@ -24,6 +24,7 @@
     X(retain, "cuDevicePrimaryCtxRetain", (void **, int))                                                              \
     X(release, "cuDevicePrimaryCtxRelease_v2", (int))                                                                  \
     X(set_current, "cuCtxSetCurrent", (void *))                                                                        \
+    X(get_current, "cuCtxGetCurrent", (void **))                                                                       \
     X(synchronize, "cuCtxSynchronize", (void))                                                                         \
     X(memory_info, "cuMemGetInfo_v2", (size_t *, size_t *))                                                            \
     X(allocate, "cuMemAlloc_v2", (CUdeviceptr *, size_t))                                                              \

@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 
 #include "core/base/hash.h"
+#include "core/base/plugin_library.h"
 
 #define NVRTC_ERROR_COMPILATION 6
 #define NVRTC_SYMBOLS(X)                                                                                               \
@@ -49,14 +50,12 @@ static char chosen_for[16]; /* the architecture; "": none chosen yet */
 
 static bool symbols_find(compiler *c)
 {
-    void *address;
-#define FIND(name, type, parameters)                                                                                   \
-    if (!(address = dlsym(c->library, #name))) return false;                                                           \
-    memcpy(&c->name, &address, sizeof address);
-    NVRTC_SYMBOLS(FIND)
-#undef FIND
-    Dl_info info; /* where the loader found it, for messages */
-    if (dladdr(address, &info) && info.dli_fname) snprintf(c->path, sizeof c->path, "%s", info.dli_fname);
+#define ENTRY(name, type, parameters) {#name, offsetof(compiler, name)},
+    static const tern_symbol symbols[] = {NVRTC_SYMBOLS(ENTRY)};
+#undef ENTRY
+    if (tern_symbols_find(c->library, symbols, sizeof symbols / sizeof *symbols, c)) return false;
+    const char *path = tern_symbol_path(&c->nvrtcVersion, NULL); /* where the loader found it, for messages */
+    if (path) snprintf(c->path, sizeof c->path, "%s", path);
     return true;
 }
 

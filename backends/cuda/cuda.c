@@ -1,6 +1,60 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda.c - the plug-in's table, its one export. What each entry must do is told in core/backend.h. */
+/* cuda.c - the plug-in's table, its one export. What each entry must do is told in core/backend.h.
+ *
+ *     entry ─ cuda_enter ─ buffer.c, kernel.c, program.c, queue.c ─ cuda_leave
+ *
+ * Invariant: a thread that called an entry has the CUDA context that it had before, or none; it may be another
+ * library's, whose next call would otherwise go to our card. */
 #include "backends/cuda/cuda.h"
+
+#define ENTRY(name, parameters, arguments)                                                                             \
+    static tern_status name parameters                                                                                 \
+    {                                                                                                                  \
+        CUcontext former = NULL;                                                                                       \
+        tern_status status = cuda_enter(device, &former);                                                              \
+        if (status < 0) return status;                                                                                 \
+        status = cuda_##name arguments;                                                                                \
+        cuda_leave(device, former);                                                                                    \
+        return status;                                                                                                 \
+    }
+#define RELEASE(name, type)                                                                                            \
+    static void name(tern_backend_device *device, type *object)                                                        \
+    {                                                                                                                  \
+        CUcontext former = NULL;                                                                                       \
+        if (!object) return;                                                                                           \
+        cuda_enter_to_release(device, &former);                                                                        \
+        cuda_##name(device, object);                                                                                   \
+        cuda_leave(device, former);                                                                                    \
+    }
+
+ENTRY(buffer_create,
+      (tern_backend_device * device, uint64_t bytes, tern_buffer_kind kind, tern_backend_buffer **out_buffer),
+      (device, bytes, kind, out_buffer))
+RELEASE(buffer_destroy, tern_backend_buffer)
+ENTRY(buffer_write,
+      (tern_backend_device * device, tern_backend_buffer *buffer, uint64_t offset, const void *data, uint64_t bytes),
+      (device, buffer, offset, data, bytes))
+ENTRY(buffer_read,
+      (tern_backend_device * device, tern_backend_buffer *buffer, uint64_t offset, void *out_data, uint64_t bytes),
+      (device, buffer, offset, out_data, bytes))
+ENTRY(kernel_create, (tern_backend_device * device, const tern_kernel_desc *desc, tern_backend_kernel **out_kernel),
+      (device, desc, out_kernel))
+RELEASE(kernel_destroy, tern_backend_kernel)
+ENTRY(program_create, (tern_backend_device * device, const tern_program_desc *desc, tern_backend_program **out_program),
+      (device, desc, out_program))
+RELEASE(program_destroy, tern_backend_program)
+ENTRY(program_submit, (tern_backend_device * device, tern_backend_program *program, uint64_t *out_ticket),
+      (device, program, out_ticket))
+ENTRY(program_times, (tern_backend_device * device, tern_backend_program *program, uint64_t *out_ns),
+      (device, program, out_ns))
+ENTRY(wait, (tern_backend_device * device, uint64_t ticket, uint64_t timeout_ns), (device, ticket, timeout_ns))
+
+static tern_status buffer_map(tern_backend_device *device, tern_backend_buffer *buffer, void **out_address)
+{
+    return tern_plugin_buffer_map(&device->base, &buffer->shape, out_address);
+}
+
+static uint64_t allocated_bytes(tern_backend_device *device) { return atomic_load(&device->base.allocated); }
 
 static const tern_backend backend = {
     .abi = TERN_BACKEND_ABI,
@@ -11,20 +65,20 @@ static const tern_backend backend = {
     .device_info = cuda_device_info,
     .open = cuda_open,
     .close = cuda_close,
-    .buffer_create = cuda_buffer_create,
-    .buffer_destroy = cuda_buffer_destroy,
-    .buffer_write = cuda_buffer_write,
-    .buffer_read = cuda_buffer_read,
-    .buffer_map = cuda_buffer_map,
-    .kernel_create = cuda_kernel_create,
-    .kernel_destroy = cuda_kernel_destroy,
-    .program_create = cuda_program_create,
-    .program_destroy = cuda_program_destroy,
-    .program_submit = cuda_program_submit,
-    .wait = cuda_wait,
-    .program_times = cuda_program_times,
+    .buffer_create = buffer_create,
+    .buffer_destroy = buffer_destroy,
+    .buffer_write = buffer_write,
+    .buffer_read = buffer_read,
+    .buffer_map = buffer_map,
+    .kernel_create = kernel_create,
+    .kernel_destroy = kernel_destroy,
+    .program_create = program_create,
+    .program_destroy = program_destroy,
+    .program_submit = program_submit,
+    .wait = wait,
+    .program_times = program_times,
     .device_notes = cuda_device_notes,
-    .allocated_bytes = cuda_allocated_bytes,
+    .allocated_bytes = allocated_bytes,
     .submission_count = cuda_submission_count,
 };
 

@@ -15,14 +15,9 @@
 #ifndef TERN_CUDA_CUDA_H
 #define TERN_CUDA_CUDA_H
 
-#include <pthread.h>
-#include <stdatomic.h>
-#include <sys/types.h>
-
 #include "backends/cuda/abi.h"
-#include "core/backend.h"
+#include "core/base/plugin_device.h"
 #include "core/base/status.h"
-#include "core/base/step_check.h"
 
 /* ------------------------------------------------------------------ driver.c */
 
@@ -60,18 +55,13 @@ void cuda_released(const char *call, CUresult code);
 #define CUDA_STAGING_BYTES ((size_t)4 << 20)
 
 struct tern_backend_device {
-    pid_t pid; /* of the process that opened it */
-    atomic_bool lost;
-    atomic_bool hung; /* work in flight never ended: whatever would wait for it is left alone */
+    tern_plugin_device base; /* first, for plugin_device.h */
     CUdevice id;
     CUcontext context;
     CUstream stream;
     bool timestamps;
-    tern_device_info info;
     char architecture[16]; /* "sm_89" */
     uint64_t compiler_hash;
-    uint64_t patience_ns; /* how long the plug-in itself waits before it takes the device for lost */
-    _Atomic uint64_t allocated;
     pthread_mutex_t lock;          /* guards the tickets, and keeps one program's launches together */
     uint64_t ticket, finished;     /* last one given; all up to this one have ended */
     CUevent ring[CUDA_RING];       /* of ticket t at t % RING */
@@ -84,11 +74,14 @@ tern_status cuda_device_info(uint32_t index, tern_device_info *out_info);
 tern_status cuda_device_notes(uint32_t index, char *out_text, size_t bytes);
 tern_status cuda_open(uint32_t index, const tern_open_options *options, tern_backend_device **out_device);
 void cuda_close(tern_backend_device *device);
-/* TERN_ERROR_INVALID in a forked child, TERN_ERROR_DEVICE_LOST after a loss; else the context is this thread's. Every
- * entry starts with it. */
-tern_status cuda_enter(tern_backend_device *device);
-/* For entries that undo: may the driver be called for this device? */
-bool cuda_may_release(tern_backend_device *device);
+/* tern_plugin_enter, and the device's context is this thread's; *out_former is the one that was, for leave. Every entry
+ * is between the two (cuda.c), since the context belongs to the thread's other users too. */
+tern_status cuda_enter(tern_backend_device *device, CUcontext *out_former);
+void cuda_leave(tern_backend_device *device, CUcontext former);
+/* Enter for what undoes: also a lost device's context; nothing in a forked child, and where calls would hang. */
+void cuda_enter_to_release(tern_backend_device *device, CUcontext *out_former);
+/* Whether `what` may be given back to the driver now; nothing on the device uses it any more then. */
+bool cuda_may_release(tern_backend_device *device, const char *what);
 
 /* ------------------------------------------------------------------- queue.c */
 
@@ -106,7 +99,6 @@ tern_status cuda_ticket_give(tern_backend_device *device, uint64_t *out_ticket);
 struct tern_backend_buffer {
     tern_buffer_shape shape; /* first, for tern_step_check */
     CUdeviceptr address;     /* DEVICE */
-    char *host;              /* UPLOAD, READBACK */
 };
 
 tern_status cuda_buffer_create(tern_backend_device *device, uint64_t bytes, tern_buffer_kind kind,
@@ -116,8 +108,6 @@ tern_status cuda_buffer_write(tern_backend_device *device, tern_backend_buffer *
                               const void *data, uint64_t bytes);
 tern_status cuda_buffer_read(tern_backend_device *device, tern_backend_buffer *buffer, uint64_t offset, void *out_data,
                              uint64_t bytes);
-tern_status cuda_buffer_map(tern_backend_device *device, tern_backend_buffer *buffer, void **out_address);
-uint64_t cuda_allocated_bytes(tern_backend_device *device);
 
 /* ------------------------------------------------------ compiler.c, kernel.c */
 

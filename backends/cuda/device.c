@@ -166,6 +166,7 @@ fail:
 tern_status cuda_open(uint32_t index, const tern_open_options *options, tern_backend_device **out_device)
 {
     tern_backend_device *device = NULL;
+    CUcontext former = NULL;
     CUdevice id = 0;
     tern_status status;
     *out_device = NULL;
@@ -174,16 +175,19 @@ tern_status cuda_open(uint32_t index, const tern_open_options *options, tern_bac
     if (!device) return tern_error_memory("a CUDA device", sizeof *device);
     pthread_mutex_init(&device->lock, NULL);
     pthread_mutex_init(&device->transfer_lock, NULL);
-    device->pid = getpid();
+    device->base.api = "CUDA";
+    device->base.pid = getpid();
+    device->base.patience_ns = tern_patience_ns("TERN_CUDA_PATIENCE_S", CUDA_PATIENCE_S);
     device->id = id;
     device->timestamps = options && options->timestamps;
-    device->patience_ns = tern_patience_ns("TERN_CUDA_PATIENCE_S", CUDA_PATIENCE_S);
-    TERN_TRY(info_query(id, &device->info));
+    TERN_TRY(info_query(id, &device->base.info));
     TERN_TRY(architecture_of(id, device->architecture, sizeof device->architecture));
     TERN_TRY(cuda_compiler_find(device->architecture, &device->compiler_hash));
     TERN_TRY(CU_CALL(device, cuDevicePrimaryCtxRetain, &device->context, id));
-    TERN_TRY(CU_CALL(device, cuCtxSetCurrent, device->context));
-    TERN_TRY(objects_make(device));
+    TERN_TRY(cuda_enter(device, &former));
+    status = objects_make(device);
+    cuda_leave(device, former);
+    if (status < 0) goto fail;
     *out_device = device;
     return TERN_OK;
 fail:
@@ -201,36 +205,56 @@ static void objects_release(tern_backend_device *device)
 
 void cuda_close(tern_backend_device *device)
 {
+    CUcontext former = NULL;
     if (!device) return;
-    if (device->context && cuda_may_release(device)) {
-        if (device->transfer && !atomic_load(&device->lost) && cuda_drain(device) < 0)
-            tern_log_write(TERN_LOG_WARNING, "cuda: closing with work in flight: %s", tern_error_message());
-        if (cuda_may_release(device)) { /* else releasing would wait for what never ends */
-            objects_release(device);
-            cuda_released("cuDevicePrimaryCtxRelease", tern_cu.cuDevicePrimaryCtxRelease(device->id));
-        }
+    if (device->context && tern_plugin_may_release(&device->base)) {
+        cuda_enter_to_release(device, &former);
+        const bool ended = !device->transfer || cuda_may_release(device, "the device");
+        if (ended) objects_release(device);
+        cuda_leave(device, former);
+        if (ended) cuda_released("cuDevicePrimaryCtxRelease", tern_cu.cuDevicePrimaryCtxRelease(device->id));
     }
     pthread_mutex_destroy(&device->transfer_lock);
     pthread_mutex_destroy(&device->lock);
     free(device);
 }
 
-tern_status cuda_enter(tern_backend_device *device)
+/* ------------------------------------------------------------------ entries */
+
+static tern_status context_take(tern_backend_device *device, CUcontext *out_former)
 {
-    if (device->pid != getpid())
-        return tern_error(
-            TERN_ERROR_INVALID,
-            "%s was opened by process %ld, and CUDA does not survive a fork; open it again in process %ld",
-            device->info.name, (long)device->pid, (long)getpid());
-    if (atomic_load(&device->lost))
-        return tern_error(TERN_ERROR_DEVICE_LOST, "%s was lost by an earlier call; close it and open it again",
-                          device->info.name);
-    return CU_CALL(device, cuCtxSetCurrent, device->context);
+    tern_status status;
+    TERN_TRY(CU_CALL(device, cuCtxGetCurrent, out_former));
+    if (*out_former != device->context) TERN_TRY(CU_CALL(device, cuCtxSetCurrent, device->context));
+    return TERN_OK;
+fail:
+    *out_former = device->context;
+    return status;
 }
 
-bool cuda_may_release(tern_backend_device *device)
+tern_status cuda_enter(tern_backend_device *device, CUcontext *out_former)
 {
-    if (device->pid != getpid() || atomic_load(&device->hung)) return false;
-    cuda_released("cuCtxSetCurrent", tern_cu.cuCtxSetCurrent(device->context));
-    return true;
+    const tern_status status = tern_plugin_enter(&device->base);
+    return status < 0 ? status : context_take(device, out_former);
+}
+
+void cuda_enter_to_release(tern_backend_device *device, CUcontext *out_former)
+{
+    *out_former = device->context;
+    if (!tern_plugin_may_release(&device->base)) return;
+    for (int tries = 0; tries < 2 && context_take(device, out_former) < 0; tries++) /* without it everything leaks */
+        tern_log_write(TERN_LOG_WARNING, "cuda: %s", tern_error_message());
+}
+
+void cuda_leave(tern_backend_device *device, CUcontext former)
+{
+    if (former != device->context) cuda_released("cuCtxSetCurrent", tern_cu.cuCtxSetCurrent(former));
+}
+
+bool cuda_may_release(tern_backend_device *device, const char *what)
+{
+    if (!tern_plugin_may_release(&device->base)) return false;
+    if (!atomic_load(&device->base.lost) && cuda_drain(device) < 0)
+        tern_log_write(TERN_LOG_WARNING, "cuda: giving back %s: %s", what, tern_error_message());
+    return tern_plugin_may_release(&device->base);
 }

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "core/base/log.h"
+#include "core/base/plugin_library.h"
 
 cuda_driver tern_cu;
 
@@ -76,10 +77,10 @@ static tern_status out_of_memory(const char *where, const char *call)
 tern_status cuda_result(tern_backend_device *device, const char *call, CUresult code)
 {
     if (code == CUDA_SUCCESS) return TERN_OK;
-    const char *where = device ? device->info.name : "CUDA";
+    const char *where = device ? device->base.info.name : "CUDA";
     if (code == CUDA_ERROR_OUT_OF_MEMORY) return out_of_memory(where, call);
     if (is_loss(code)) {
-        if (device) atomic_store(&device->lost, true);
+        if (device) atomic_store(&device->base.lost, true);
         return tern_error(
             TERN_ERROR_DEVICE_LOST,
             "%s: %s: %s (%d); the driver gave up on the card's work, dmesg (lines with Xid) says why; open "
@@ -101,36 +102,14 @@ void cuda_released(const char *call, CUresult code)
 
 /* ------------------------------------------------------------------ load */
 
-static tern_status symbol_find(void *library, const char *name, void *out_entry)
-{
-    void *address = dlsym(library, name);
-    if (!address)
-        return tern_error(TERN_ERROR_NOT_FOUND,
-                          "the CUDA driver's library has no %s: it is a stub, or older than CUDA 11.4 (R470); install "
-                          "the card's present driver",
-                          name);
-    memcpy(out_entry, &address, sizeof address);
-    return TERN_OK;
-}
-
-static tern_status symbols_find(void *library)
-{
-    tern_status status;
-    TERN_TRY(symbol_find(library, "cuInit", &tern_cu.cuInit));
-#define SYMBOL(name, suffix, parameters) TERN_TRY(symbol_find(library, #name #suffix, &tern_cu.name));
+static const tern_symbol symbols[] = {
+    {"cuInit", offsetof(cuda_driver, cuInit)},
+#define SYMBOL(name, suffix, parameters) {#name #suffix, offsetof(cuda_driver, name)},
 #include "backends/cuda/symbols.def"
 #undef SYMBOL
-fail:
-    return status;
-}
+};
 
-static const char *library_path(void)
-{
-    Dl_info info;
-    void *address;
-    memcpy(&address, &tern_cu.cuInit, sizeof address);
-    return dladdr(address, &info) && info.dli_fname ? info.dli_fname : "libcuda.so.1";
-}
+static const char *library_path(void) { return tern_symbol_path(&tern_cu.cuInit, "libcuda.so.1"); }
 
 /* A driver without a card is no error: it has 0 devices. */
 static tern_status driver_start(void)
@@ -187,7 +166,12 @@ tern_status cuda_load(void)
                        "NVIDIA's driver is missing (%s); install the card's (Debian, Ubuntu: nvidia-driver), which "
                        "brings libcuda.so.1",
                        dlerror()));
-    TERN_TRY(symbols_find(driver.library));
+    const char *missing = tern_symbols_find(driver.library, symbols, sizeof symbols / sizeof *symbols, &tern_cu);
+    if (missing)
+        TERN_TRY(tern_error(TERN_ERROR_NOT_FOUND,
+                            "the CUDA driver's library has no %s: it is a stub, or older than CUDA 11.4 (R470); "
+                            "install the card's present driver",
+                            missing));
     TERN_TRY(driver_start());
     goto done;
 fail:

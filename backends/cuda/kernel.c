@@ -16,24 +16,6 @@
 #include "core/base/hash.h"
 #include "core/base/log.h"
 
-static tern_status variant_check(const tern_device_info *info, const tern_kernel_desc *desc)
-{
-    const tern_variant *variant = &desc->variant;
-    const uint64_t threads = (uint64_t)variant->group[0] * variant->group[1] * variant->group[2];
-    if (threads == 0 || threads > info->max_group_size)
-        return tern_error(TERN_ERROR_UNSUPPORTED,
-                          "%s: kernel \"%s\" (%s) wants blocks of %llu threads, the limit is %u; choose a variant for "
-                          "this device",
-                          info->name, desc->label, variant->name, (unsigned long long)threads, info->max_group_size);
-    if (variant->shared_bytes > info->shared_bytes)
-        return tern_error(
-            TERN_ERROR_UNSUPPORTED,
-            "%s: kernel \"%s\" (%s) wants %u bytes of shared memory, the limit is %u; choose a variant for "
-            "this device",
-            info->name, desc->label, variant->name, variant->shared_bytes, info->shared_bytes);
-    return TERN_OK;
-}
-
 static tern_status module_load(tern_backend_device *device, const char *cubin, const tern_source *source,
                                tern_backend_kernel *kernel)
 {
@@ -69,7 +51,7 @@ static tern_status function_make(tern_backend_device *device, const tern_kernel_
     uint64_t key = tern_hash(device->compiler_hash, device->architecture, sizeof device->architecture);
     key = tern_hash(key, source.text, source.bytes);
     if (cached_load(device, key, &source, kernel)) goto fail;
-    if (atomic_load(&device->lost)) TERN_TRY(cuda_enter(device));
+    TERN_TRY(tern_plugin_enter(&device->base)); /* the refusal may have been a loss */
     TERN_TRY(cuda_compile(device->architecture, desc->label, source.text, &cubin, &bytes));
     TERN_TRY(module_load(device, cubin, &source, kernel));
     tern_cache_write("cuda", "cubin", key, cubin, bytes);
@@ -80,26 +62,15 @@ fail:
 }
 
 /* Registers may allow fewer threads than the device does. */
-static tern_status function_check(tern_backend_device *device, const tern_kernel_desc *desc,
-                                  const tern_backend_kernel *kernel)
+static tern_status function_check(tern_backend_device *device, const tern_kernel_desc *desc, CUfunction function)
 {
-    const uint32_t threads = kernel->shape.group[0] * kernel->shape.group[1] * kernel->shape.group[2];
     int most = 0, shared = 0, spilled = 0;
     tern_status status;
-    TERN_TRY(CU_CALL(device, cuFuncGetAttribute, &most, CU_FUNC_MAX_THREADS_PER_BLOCK, kernel->function));
-    TERN_TRY(CU_CALL(device, cuFuncGetAttribute, &shared, CU_FUNC_SHARED_BYTES, kernel->function));
-    TERN_TRY(CU_CALL(device, cuFuncGetAttribute, &spilled, CU_FUNC_LOCAL_BYTES, kernel->function));
-    if (most < 0 || threads > (uint32_t)most)
-        return tern_error(TERN_ERROR_UNSUPPORTED,
-                          "%s: kernel \"%s\" (%s) wants blocks of %u threads, as compiled at most %d fit; choose a "
-                          "smaller variant",
-                          device->info.name, desc->label, desc->variant.name, threads, most);
-    if (shared < 0 || (uint32_t)shared > device->info.shared_bytes)
-        return tern_error(
-            TERN_ERROR_UNSUPPORTED,
-            "%s: kernel \"%s\" (%s) as compiled takes %d bytes of shared memory, the limit is %u; choose a "
-            "smaller variant",
-            device->info.name, desc->label, desc->variant.name, shared, device->info.shared_bytes);
+    TERN_TRY(CU_CALL(device, cuFuncGetAttribute, &most, CU_FUNC_MAX_THREADS_PER_BLOCK, function));
+    TERN_TRY(CU_CALL(device, cuFuncGetAttribute, &shared, CU_FUNC_SHARED_BYTES, function));
+    TERN_TRY(CU_CALL(device, cuFuncGetAttribute, &spilled, CU_FUNC_LOCAL_BYTES, function));
+    const tern_kernel_fit compiled = {true, most < 0 ? 0 : (uint64_t)most, shared < 0 ? 0 : (uint64_t)shared};
+    TERN_TRY(tern_kernel_fit_check(&device->base.info, desc, &compiled));
     if (spilled > 0)
         tern_log_write(TERN_LOG_DEBUG, "cuda: kernel \"%s\" (%s) keeps %d bytes per thread in memory", desc->label,
                        desc->variant.name, spilled);
@@ -110,16 +81,16 @@ fail:
 tern_status cuda_kernel_create(tern_backend_device *device, const tern_kernel_desc *desc,
                                tern_backend_kernel **out_kernel)
 {
+    const tern_kernel_fit asked = {false, device->base.info.max_group_size, desc->variant.shared_bytes};
     tern_backend_kernel *kernel = NULL;
     tern_status status;
     *out_kernel = NULL;
-    TERN_TRY(cuda_enter(device));
     kernel = calloc(1, sizeof *kernel);
     if (!kernel) return tern_error_memory("a CUDA kernel", sizeof *kernel);
     TERN_TRY(tern_kernel_shape_take(desc, "CUDA", &kernel->shape));
-    TERN_TRY(variant_check(&device->info, desc));
+    TERN_TRY(tern_kernel_fit_check(&device->base.info, desc, &asked));
     TERN_TRY(function_make(device, desc, kernel));
-    TERN_TRY(function_check(device, desc, kernel));
+    TERN_TRY(function_check(device, desc, kernel->function));
     *out_kernel = kernel;
     return TERN_OK;
 fail:
@@ -129,7 +100,6 @@ fail:
 
 void cuda_kernel_destroy(tern_backend_device *device, tern_backend_kernel *kernel)
 {
-    if (!kernel) return;
-    if (cuda_may_release(device)) CU_RELEASE(cuModuleUnload, kernel->module);
+    if (kernel->module && cuda_may_release(device, "a kernel")) CU_RELEASE(cuModuleUnload, kernel->module);
     free(kernel);
 }

@@ -14,8 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/log.h"
-
 struct tern_backend_program {
     char label[96];
     uint32_t step_count, part_count;
@@ -40,7 +38,7 @@ typedef struct recorder {
 static cuda_side side_of(const tern_argument *argument)
 {
     const tern_backend_buffer *buffer = argument->buffer;
-    if (buffer->host) return (cuda_side){.memory = CU_MEMORY_HOST, .host = buffer->host + argument->offset};
+    if (buffer->shape.host) return (cuda_side){.memory = CU_MEMORY_HOST, .host = buffer->shape.host + argument->offset};
     return (cuda_side){.memory = CU_MEMORY_DEVICE, .device = buffer->address + argument->offset};
 }
 
@@ -99,7 +97,7 @@ static tern_status step_record(recorder *r, const tern_step *step, uint32_t inde
 {
     size_t count = 0;
     tern_status status;
-    TERN_TRY(tern_step_check(&r->device->info, step, index));
+    TERN_TRY(tern_step_check(&r->device->base.info, step, index));
     for (uint32_t w = 0; w < step->wait_count; w++) {
         bool known = step->waits[w] < r->part_start; /* ended with its own graph */
         for (uint32_t v = 0; v < w && !known; v++) known = step->waits[v] == step->waits[w];
@@ -139,24 +137,6 @@ fail:
 
 /* ------------------------------------------------------------------ create */
 
-static tern_status parts_record(recorder *r, const tern_program_desc *desc)
-{
-    tern_status status = TERN_OK;
-    uint32_t start = 0;
-    for (uint32_t i = 0; i < desc->cut_count; i++) {
-        const uint32_t cut = desc->cuts[i];
-        if (cut >= desc->step_count || cut < start)
-            return tern_error(TERN_ERROR_INVALID,
-                              "program \"%s\" is cut before step %u, after one before %u; it has %u", r->program->label,
-                              cut, start, desc->step_count);
-        if (cut > start) TERN_TRY(part_record(r, desc, start, cut));
-        start = cut;
-    }
-    if (desc->step_count > start) TERN_TRY(part_record(r, desc, start, desc->step_count));
-fail:
-    return status;
-}
-
 tern_status cuda_program_create(tern_backend_device *device, const tern_program_desc *desc,
                                 tern_backend_program **out_program)
 {
@@ -165,7 +145,6 @@ tern_status cuda_program_create(tern_backend_device *device, const tern_program_
     uint32_t waits = 1;
     tern_status status;
     *out_program = NULL;
-    TERN_TRY(cuda_enter(device));
     tern_backend_program *program = r.program = calloc(1, sizeof *program);
     if (!program) return tern_error_memory("a CUDA program", sizeof *program);
     if (desc->label) strncat(program->label, desc->label, sizeof program->label - 1);
@@ -179,11 +158,15 @@ tern_status cuda_program_create(tern_backend_device *device, const tern_program_
     if (!r.nodes || !r.edges || !program->parts || !program->event_after || (device->timestamps && !program->events))
         TERN_TRY(tern_error_memory("a CUDA program's steps", room * sizeof(CUgraphNode)));
     program->step_count = desc->step_count;
-    TERN_TRY(parts_record(&r, desc));
+    TERN_TRY(tern_cuts_check(desc));
+    for (uint32_t start = 0, end; start < desc->step_count; start = end) {
+        end = tern_part_end(desc, start);
+        TERN_TRY(part_record(&r, desc, start, end));
+    }
     *out_program = program;
     r.program = NULL;
 fail:
-    cuda_program_destroy(device, r.program);
+    if (r.program) cuda_program_destroy(device, program);
     free(r.nodes);
     free(r.edges);
     return status;
@@ -191,14 +174,9 @@ fail:
 
 void cuda_program_destroy(tern_backend_device *device, tern_backend_program *program)
 {
-    if (!program) return;
-    if (cuda_may_release(device)) {
-        if (program->ticket && !atomic_load(&device->lost) && cuda_drain(device) < 0)
-            tern_log_write(TERN_LOG_WARNING, "cuda: destroying \"%s\": %s", program->label, tern_error_message());
-        if (!atomic_load(&device->hung)) {
-            for (uint32_t i = 0; i < program->part_count; i++) CU_RELEASE(cuGraphExecDestroy, program->parts[i]);
-            for (uint32_t i = 0; i < program->event_count; i++) CU_RELEASE(cuEventDestroy, program->events[i]);
-        }
+    if (cuda_may_release(device, program->label)) {
+        for (uint32_t i = 0; i < program->part_count; i++) CU_RELEASE(cuGraphExecDestroy, program->parts[i]);
+        for (uint32_t i = 0; i < program->event_count; i++) CU_RELEASE(cuEventDestroy, program->events[i]);
     }
     free(program->parts);
     free(program->events);
@@ -210,23 +188,20 @@ void cuda_program_destroy(tern_backend_device *device, tern_backend_program *pro
 
 tern_status cuda_program_submit(tern_backend_device *device, tern_backend_program *program, uint64_t *out_ticket)
 {
-    tern_status status;
-    TERN_TRY(cuda_enter(device));
     pthread_mutex_lock(&device->lock);
-    status = cuda_ticket_prepare(device);
+    tern_status status = cuda_ticket_prepare(device);
     for (uint32_t i = 0; i < program->part_count && status >= 0; i++)
         status = CU_CALL(device, cuGraphLaunch, program->parts[i], device->stream);
     if (status >= 0) status = cuda_ticket_give(device, &program->ticket);
     if (status >= 0) *out_ticket = program->ticket;
     pthread_mutex_unlock(&device->lock);
     /* Some of it may be running, with buffers in use, though the program as a whole failed. */
-    if (status < 0 && !atomic_load(&device->lost)) {
+    if (status < 0 && !atomic_load(&device->base.lost)) {
         char sentence[512];
         strncpy(sentence, tern_error_message(), sizeof sentence - 1)[sizeof sentence - 1] = 0;
         (void)cuda_drain(device);
         return tern_error(status, "%s", sentence);
     }
-fail:
     return status;
 }
 
@@ -239,13 +214,12 @@ uint32_t cuda_submission_count(tern_backend_device *device, tern_backend_program
 tern_status cuda_program_times(tern_backend_device *device, tern_backend_program *program, uint64_t *out_ns)
 {
     tern_status status;
-    TERN_TRY(cuda_enter(device));
     if (!program->events)
         return tern_error(TERN_ERROR_UNSUPPORTED, "%s was opened without timestamps; set tern_open_options.timestamps",
-                          device->info.name);
+                          device->base.info.name);
     if (program->ticket == 0)
         return tern_error(TERN_ERROR_INVALID, "program \"%s\" has not run yet; submit it and wait", program->label);
-    TERN_TRY(cuda_wait(device, program->ticket, device->patience_ns));
+    TERN_TRY(cuda_wait(device, program->ticket, device->base.patience_ns));
     for (uint32_t i = 0; i < program->step_count; i++) {
         const uint32_t after = program->event_after[i];
         float ms = 0;

@@ -31,6 +31,44 @@ tern_status tern_kernel_shape_take(const tern_kernel_desc *desc, const char *api
     return TERN_OK;
 }
 
+tern_status tern_kernel_fit_check(const tern_device_info *info, const tern_kernel_desc *desc,
+                                  const tern_kernel_fit *fit)
+{
+    const tern_variant *variant = &desc->variant;
+    const char *how = fit->compiled ? ", as compiled," : "";
+    const uint64_t threads = (uint64_t)variant->group[0] * variant->group[1] * variant->group[2];
+    if (threads == 0 || threads > fit->most_threads)
+        return tern_error(TERN_ERROR_UNSUPPORTED,
+                          "%s: kernel \"%s\" (%s)%s wants groups of %" PRIu64 " threads, the limit is %" PRIu64
+                          "; choose another variant",
+                          info->name, desc->label, variant->name, how, threads, fit->most_threads);
+    if (fit->shared_bytes > info->shared_bytes)
+        return tern_error(TERN_ERROR_UNSUPPORTED,
+                          "%s: kernel \"%s\" (%s)%s wants %" PRIu64 " bytes of shared memory, the limit is %u; choose "
+                          "another variant",
+                          info->name, desc->label, variant->name, how, fit->shared_bytes, info->shared_bytes);
+    return TERN_OK;
+}
+
+/* -------------------------------------------------------------------- cuts */
+
+tern_status tern_cuts_check(const tern_program_desc *desc)
+{
+    for (uint32_t i = 0; i < desc->cut_count; i++)
+        if (desc->cuts[i] >= desc->step_count || (i > 0 && desc->cuts[i] < desc->cuts[i - 1]))
+            return tern_error(TERN_ERROR_INVALID,
+                              "program \"%s\": cut %u before step %u is out of order, or past its %u steps",
+                              desc->label ? desc->label : "", i, desc->cuts[i], desc->step_count);
+    return TERN_OK;
+}
+
+uint32_t tern_part_end(const tern_program_desc *desc, uint32_t start)
+{
+    for (uint32_t i = 0; i < desc->cut_count; i++)
+        if (desc->cuts[i] > start) return desc->cuts[i];
+    return desc->step_count;
+}
+
 /* ------------------------------------------------------------------- steps */
 
 static const tern_buffer_shape *shape_of(const tern_argument *argument)

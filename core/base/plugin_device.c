@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin_device.c - see plugin_device.h. */
+#include "core/base/plugin_device.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/status.h"
+#include "core/base/time.h"
+
+tern_status tern_plugin_enter(const tern_plugin_device *device)
+{
+    if (device->pid != getpid())
+        return tern_error(TERN_ERROR_INVALID,
+                          "%s was opened by process %ld, and %s does not survive a fork; open it again in process %ld",
+                          device->info.name, (long)device->pid, device->api, (long)getpid());
+    if (atomic_load(&device->lost))
+        return tern_error(TERN_ERROR_DEVICE_LOST, "%s was lost by an earlier call; close it and open it again",
+                          device->info.name);
+    return TERN_OK;
+}
+
+bool tern_plugin_may_release(const tern_plugin_device *device)
+{
+    return device->pid == getpid() && !atomic_load(&device->hung);
+}
+
+/* ------------------------------------------------------------------ waiting */
+
+tern_status tern_plugin_poll(const tern_plugin_device *device, tern_plugin_look look, void *context,
+                             uint64_t timeout_ns)
+{
+    const uint64_t start = tern_time_ns();
+    for (;;) {
+        const int ended = look(context);
+        if (ended != 0) return ended < 0 ? (tern_status)ended : TERN_OK;
+        const uint64_t waited = tern_time_ns() - start;
+        if (waited >= timeout_ns)
+            return tern_error(TERN_ERROR_TIMEOUT, "%s: still running after %.3f s", device->info.name,
+                              (double)waited * 1e-9);
+        tern_poll_sleep(waited);
+    }
+}
+
+tern_status tern_plugin_finish(tern_plugin_device *device, tern_plugin_look look, void *context)
+{
+    const tern_status status = tern_plugin_poll(device, look, context, device->patience_ns);
+    if (status != TERN_ERROR_TIMEOUT) return status;
+    atomic_store(&device->hung, true);
+    atomic_store(&device->lost, true);
+    return tern_error(TERN_ERROR_DEVICE_LOST,
+                      "%s: no progress for %.0f s; the device is taken for lost, open it again (dmesg may say why)",
+                      device->info.name, (double)device->patience_ns * 1e-9);
+}
+
+/* ------------------------------------------------------------------ buffers */
+
+tern_status tern_plugin_buffer_take(tern_plugin_device *device, uint64_t bytes, tern_buffer_kind kind,
+                                    tern_buffer_shape *out_shape)
+{
+    if (bytes == 0)
+        return tern_error(TERN_ERROR_INVALID, "%s: a buffer of 0 bytes was asked for; ask for 1 or more",
+                          device->info.name);
+    if (bytes > device->info.max_allocation_bytes)
+        return tern_error(TERN_ERROR_UNSUPPORTED,
+                          "%s: %" PRIu64 " bytes asked for in one buffer, the driver allows %" PRIu64 "; split it",
+                          device->info.name, bytes, device->info.max_allocation_bytes);
+    *out_shape = (tern_buffer_shape){.bytes = bytes, .kind = kind};
+    atomic_fetch_add(&device->allocated, bytes);
+    return TERN_OK;
+}
+
+void tern_plugin_buffer_drop(tern_plugin_device *device, const tern_buffer_shape *shape)
+{
+    atomic_fetch_sub(&device->allocated, shape->bytes);
+}
+
+tern_status tern_plugin_buffer_map(const tern_plugin_device *device, const tern_buffer_shape *shape, void **out_address)
+{
+    const tern_status status = tern_plugin_enter(device);
+    if (status < 0) return status;
+    if (!shape->host)
+        return tern_error(TERN_ERROR_INVALID,
+                          "%s: a device buffer has no host address; use an upload or read-back buffer and a copy step",
+                          device->info.name);
+    *out_address = shape->host;
+    return TERN_OK;
+}
+
+/* One piece, with the lock held. */
+static tern_status piece_move(tern_backend_device *device, tern_backend_buffer *buffer,
+                              const tern_plugin_staging *staging, uint64_t offset, char *read_to,
+                              const char *write_from, size_t bytes)
+{
+    if (write_from) memcpy(staging->memory, write_from, bytes);
+    const tern_status status = staging->move(device, buffer, offset, bytes, write_from != NULL);
+    if (status >= 0 && read_to) memcpy(read_to, staging->memory, bytes);
+    return status;
+}
+
+tern_status tern_plugin_transfer(tern_backend_device *device, tern_backend_buffer *buffer,
+                                 const tern_plugin_staging *staging, uint64_t offset, void *read_to,
+                                 const void *write_from, uint64_t bytes)
+{
+    const tern_plugin_device *base = (const tern_plugin_device *)(const void *)device;
+    const tern_buffer_shape *shape = (const tern_buffer_shape *)(const void *)buffer;
+    tern_status status;
+    if (offset > shape->bytes || bytes > shape->bytes - offset)
+        return tern_error(TERN_ERROR_INVALID, "%s: bytes %" PRIu64 " to %" PRIu64 " of a buffer of %" PRIu64,
+                          base->info.name, offset, offset + bytes, shape->bytes);
+    TERN_TRY(staging->drain(device));
+    if (bytes == 0) return TERN_OK;
+    if (shape->host) {
+        if (read_to) memcpy(read_to, shape->host + offset, (size_t)bytes);
+        if (write_from) memcpy(shape->host + offset, write_from, (size_t)bytes);
+        return TERN_OK;
+    }
+    pthread_mutex_lock(staging->lock);
+    for (uint64_t done = 0; done < bytes && status >= 0;) {
+        const uint64_t left = bytes - done;
+        const size_t now = left < staging->bytes ? (size_t)left : staging->bytes;
+        status = piece_move(device, buffer, staging, offset + done, read_to ? (char *)read_to + done : NULL,
+                            write_from ? (const char *)write_from + done : NULL, now);
+        done += now;
+    }
+    pthread_mutex_unlock(staging->lock);
+fail:
+    return status;
+}

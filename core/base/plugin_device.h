@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin_device.h - what is the same of an opened device and of its buffers whatever the driver: who may use them,
+ * loss, waiting with an end, counted bytes, transfers in pieces.
+ *
+ *     struct tern_backend_device { tern_plugin_device base; the driver's objects }
+ *     struct tern_backend_buffer { tern_buffer_shape shape; the driver's memory }
+ *
+ *     entry ─ tern_plugin_enter ─ ... ─ the driver ─ work in flight ─ tern_plugin_finish ──> ended, or lost for good
+ *
+ * What it is not: it calls no driver; what a plug-in gives it to call does. Invariant: `lost` is never taken back, and
+ * nothing that work which never ended may use is released (`hung`). */
+#ifndef TERN_BASE_PLUGIN_DEVICE_H
+#define TERN_BASE_PLUGIN_DEVICE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#include "core/backend.h"
+#include "core/base/step_check.h"
+
+typedef struct tern_plugin_device {
+    const char *api; /* "CUDA", for sentences */
+    pid_t pid;       /* of the process that opened it */
+    atomic_bool lost;
+    atomic_bool hung;     /* work in flight never ended: whatever would wait for it, or it may use, is left alone */
+    uint64_t patience_ns; /* how long the plug-in itself waits before it takes the device for lost */
+    _Atomic uint64_t allocated;
+    tern_device_info info;
+} tern_plugin_device;
+
+/* TERN_ERROR_INVALID in a forked child, TERN_ERROR_DEVICE_LOST after a loss. Every entry starts with it. */
+TERN_API TERN_MUST_USE tern_status tern_plugin_enter(const tern_plugin_device *device);
+/* For entries that undo: may the driver be called for this device? Not in a forked child, nor where it would hang. */
+TERN_API bool tern_plugin_may_release(const tern_plugin_device *device);
+
+/* ------------------------------------------------------------------ waiting */
+
+/* 1: ended, 0: not yet, negative: a status, its sentence set. */
+typedef int (*tern_plugin_look)(void *context);
+
+/* Looks with short sleeps between until it has ended; TERN_ERROR_TIMEOUT after timeout_ns. */
+TERN_API TERN_MUST_USE tern_status tern_plugin_poll(const tern_plugin_device *device, tern_plugin_look look,
+                                                    void *context, uint64_t timeout_ns);
+/* The same within the device's patience; after that it is lost and hung, TERN_ERROR_DEVICE_LOST. */
+TERN_API TERN_MUST_USE tern_status tern_plugin_finish(tern_plugin_device *device, tern_plugin_look look, void *context);
+
+/* ------------------------------------------------------------------ buffers */
+
+/* Checks and counts the bytes of a new buffer. TERN_ERROR_INVALID for none, TERN_ERROR_UNSUPPORTED above the device's
+ * limit for one; nothing is counted then. */
+TERN_API TERN_MUST_USE tern_status tern_plugin_buffer_take(tern_plugin_device *device, uint64_t bytes,
+                                                           tern_buffer_kind kind, tern_buffer_shape *out_shape);
+/* What take counted is no longer. */
+TERN_API void tern_plugin_buffer_drop(tern_plugin_device *device, const tern_buffer_shape *shape);
+/* buffer_map: the shape's host address. TERN_ERROR_INVALID for a device buffer. */
+TERN_API TERN_MUST_USE tern_status tern_plugin_buffer_map(const tern_plugin_device *device,
+                                                          const tern_buffer_shape *shape, void **out_address);
+
+/* How a device buffer is reached: in pieces through host memory that the driver copies to and from. */
+typedef struct tern_plugin_staging {
+    char *memory;
+    size_t bytes;
+    pthread_mutex_t *lock; /* held while a piece is in the memory */
+    /* Everything that was submitted has ended. */
+    tern_status (*drain)(tern_backend_device *device);
+    /* `bytes` between the start of the memory and `offset` of the buffer, to the end. */
+    tern_status (*move)(tern_backend_device *device, tern_backend_buffer *buffer, uint64_t offset, size_t bytes,
+                        bool to_device);
+} tern_plugin_staging;
+
+/* buffer_read (read_to) or buffer_write (write_from) of [offset, offset + bytes), after everything that was submitted;
+ * TERN_ERROR_INVALID outside the buffer. Device and buffer begin with a tern_plugin_device and a tern_buffer_shape. */
+TERN_API TERN_MUST_USE tern_status tern_plugin_transfer(tern_backend_device *device, tern_backend_buffer *buffer,
+                                                        const tern_plugin_staging *staging, uint64_t offset,
+                                                        void *read_to, const void *write_from, uint64_t bytes);
+
+#endif

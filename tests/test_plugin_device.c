@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_plugin_device.c - what core/base gives to plug-ins, without a driver: who may enter, waits with an end, counted
+ * buffers, transfers in pieces, limits of kernels, cuts, entries of a library. */
+#include "tests/test.h"
+
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/base/plugin_device.h"
+#include "core/base/plugin_library.h"
+#include "core/base/status.h"
+#include "core/base/time.h"
+
+#define BYTES 100u
+#define PIECE 32u
+
+/* A device and a buffer whose "driver" is this program. */
+struct tern_backend_device {
+    tern_plugin_device base;
+    char staging[PIECE];
+    uint32_t drained, moved, fail_at; /* counts; the move that fails, 0: none */
+};
+struct tern_backend_buffer {
+    tern_buffer_shape shape;
+    char memory[BYTES];
+};
+
+static tern_backend_device device_make(void)
+{
+    return (tern_backend_device){.base = {.api = "Test",
+                                          .pid = getpid(),
+                                          .patience_ns = 30000000,
+                                          .info = {.name = "card", .max_allocation_bytes = 1000, .shared_bytes = 64}}};
+}
+
+/* ------------------------------------------------------------------ entering */
+
+static void test_entering(void **state)
+{
+    (void)state;
+    tern_backend_device device = device_make();
+    int result = 0;
+    TEST_OK(tern_plugin_enter(&device.base));
+    assert_true(tern_plugin_may_release(&device.base));
+    const pid_t child = fork();
+    if (child == 0) {
+        const bool refused = tern_plugin_enter(&device.base) == TERN_ERROR_INVALID &&
+                             strstr(tern_error_message(), "Test does not survive a fork") &&
+                             !tern_plugin_may_release(&device.base);
+        _exit(refused ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &result, 0), child);
+    assert_int_equal(result, 0);
+    atomic_store(&device.base.lost, true);
+    TEST_ERROR(tern_plugin_enter(&device.base), TERN_ERROR_DEVICE_LOST, "card was lost");
+    assert_true(tern_plugin_may_release(&device.base));
+    atomic_store(&device.base.hung, true);
+    assert_false(tern_plugin_may_release(&device.base));
+}
+
+/* ------------------------------------------------------------------- waiting */
+
+static int look_until(void *context)
+{
+    int *left = context;
+    return --*left <= 0;
+}
+
+static int look_never(void *context) { return (void)context, 0; }
+
+static int look_fails(void *context) { return (void)context, (int)tern_error(TERN_ERROR_DRIVER, "look: broken"); }
+
+static void test_waiting(void **state)
+{
+    (void)state;
+    tern_backend_device device = device_make();
+    int looks = 5;
+    TEST_OK(tern_plugin_poll(&device.base, look_until, &looks, UINT64_MAX));
+    assert_int_equal(looks, 0);
+    looks = 1;
+    TEST_OK(tern_plugin_poll(&device.base, look_until, &looks, 0)); /* a look comes first */
+    TEST_ERROR(tern_plugin_poll(&device.base, look_never, NULL, 1000000), TERN_ERROR_TIMEOUT, "card: still running");
+    TEST_ERROR(tern_plugin_finish(&device.base, look_fails, NULL), TERN_ERROR_DRIVER, "look: broken");
+    TEST_OK(tern_plugin_enter(&device.base)); /* nothing of that is a loss */
+    TEST_ERROR(tern_plugin_finish(&device.base, look_never, NULL), TERN_ERROR_DEVICE_LOST, "no progress");
+    assert_true(atomic_load(&device.base.lost) && atomic_load(&device.base.hung));
+}
+
+/* ------------------------------------------------------------------- buffers */
+
+static void test_buffers_are_counted(void **state)
+{
+    (void)state;
+    tern_backend_device device = device_make();
+    tern_buffer_shape shape = {0}, host = {0};
+    char memory[8];
+    void *address = NULL;
+    TEST_ERROR(tern_plugin_buffer_take(&device.base, 0, TERN_BUFFER_DEVICE, &shape), TERN_ERROR_INVALID, "0 bytes");
+    TEST_ERROR(tern_plugin_buffer_take(&device.base, 1001, TERN_BUFFER_DEVICE, &shape), TERN_ERROR_UNSUPPORTED, "1001");
+    assert_int_equal(atomic_load(&device.base.allocated), 0);
+    TEST_OK(tern_plugin_buffer_take(&device.base, 1000, TERN_BUFFER_DEVICE, &shape));
+    TEST_OK(tern_plugin_buffer_take(&device.base, 8, TERN_BUFFER_UPLOAD, &host));
+    assert_int_equal(atomic_load(&device.base.allocated), 1008);
+    host.host = memory;
+    TEST_ERROR(tern_plugin_buffer_map(&device.base, &shape, &address), TERN_ERROR_INVALID, "no host address");
+    TEST_OK(tern_plugin_buffer_map(&device.base, &host, &address));
+    assert_ptr_equal(address, memory);
+    tern_plugin_buffer_drop(&device.base, &shape);
+    tern_plugin_buffer_drop(&device.base, &host);
+    assert_int_equal(atomic_load(&device.base.allocated), 0);
+}
+
+static tern_status drain(tern_backend_device *device) { return device->drained++, TERN_OK; }
+
+static tern_status move(tern_backend_device *device, tern_backend_buffer *buffer, uint64_t offset, size_t bytes,
+                        bool to_device)
+{
+    assert_true(offset + bytes <= BYTES && bytes <= PIECE);
+    if (++device->moved == device->fail_at) return tern_error(TERN_ERROR_DRIVER, "move %u", device->moved);
+    if (to_device)
+        memcpy(buffer->memory + offset, device->staging, bytes);
+    else
+        memcpy(device->staging, buffer->memory + offset, bytes);
+    return TERN_OK;
+}
+
+static void test_transfers(void **state)
+{
+    (void)state;
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    tern_backend_device device = device_make();
+    tern_backend_buffer buffer = {.shape = {.bytes = BYTES, .kind = TERN_BUFFER_DEVICE}};
+    const tern_plugin_staging staging = {device.staging, PIECE, &lock, drain, move};
+    char data[BYTES], back[BYTES] = {0};
+    for (size_t i = 0; i < BYTES; i++) data[i] = (char)i;
+    TEST_OK(tern_plugin_transfer(&device, &buffer, &staging, 0, NULL, data, BYTES));
+    assert_int_equal(device.moved, 4); /* 32 + 32 + 32 + 4 */
+    assert_memory_equal(buffer.memory, data, BYTES);
+    TEST_OK(tern_plugin_transfer(&device, &buffer, &staging, 3, back, NULL, 64));
+    assert_int_equal(device.moved, 6);
+    assert_memory_equal(back, data + 3, 64);
+    assert_int_equal(back[64], 0);
+    TEST_OK(tern_plugin_transfer(&device, &buffer, &staging, BYTES, back, NULL, 0));
+    assert_int_equal(device.drained, 3);
+    TEST_ERROR(tern_plugin_transfer(&device, &buffer, &staging, 1, back, NULL, BYTES), TERN_ERROR_INVALID,
+               "bytes 1 to 101 of a buffer of 100");
+    TEST_ERROR(tern_plugin_transfer(&device, &buffer, &staging, UINT64_MAX, back, NULL, 2), TERN_ERROR_INVALID,
+               "of a buffer of 100");
+    device.fail_at = device.moved + 2;
+    memset(back, 77, sizeof back);
+    TEST_ERROR(tern_plugin_transfer(&device, &buffer, &staging, 0, back, NULL, BYTES), TERN_ERROR_DRIVER, "move 8");
+    assert_int_equal(back[PIECE], 77); /* nothing is taken from a piece that did not arrive */
+    assert_int_equal(pthread_mutex_trylock(&lock), 0);
+    buffer.shape.host = buffer.memory; /* a host buffer needs no piece */
+    TEST_OK(tern_plugin_transfer(&device, &buffer, &staging, 0, back, NULL, BYTES));
+    assert_memory_equal(back, data, BYTES);
+    assert_int_equal(device.moved, 8);
+}
+
+/* ------------------------------------------------------------ kernels, programs */
+
+static void test_fit(void **state)
+{
+    (void)state;
+    const tern_backend_device device = device_make();
+    tern_kernel_desc desc = {.label = "k", .variant = {.group = {8, 4, 1}, .name = "form"}};
+    tern_kernel_fit fit = {.most_threads = 32, .shared_bytes = 64};
+    TEST_OK(tern_kernel_fit_check(&device.base.info, &desc, &fit));
+    fit.shared_bytes = 65;
+    TEST_ERROR(tern_kernel_fit_check(&device.base.info, &desc, &fit), TERN_ERROR_UNSUPPORTED, "wants 65 bytes");
+    fit = (tern_kernel_fit){.compiled = true, .most_threads = 31};
+    TEST_ERROR(tern_kernel_fit_check(&device.base.info, &desc, &fit), TERN_ERROR_UNSUPPORTED,
+               "\"k\" (form), as compiled, wants groups of 32 threads, the limit is 31");
+    desc.variant.group[0] = UINT32_MAX;
+    desc.variant.group[1] = 2; /* too many for 32 bits */
+    fit.most_threads = 1024;
+    TEST_ERROR(tern_kernel_fit_check(&device.base.info, &desc, &fit), TERN_ERROR_UNSUPPORTED, "8589934590 threads");
+    desc.variant.group[0] = 0;
+    TEST_ERROR(tern_kernel_fit_check(&device.base.info, &desc, &fit), TERN_ERROR_UNSUPPORTED, "groups of 0");
+}
+
+static void test_cuts(void **state)
+{
+    (void)state;
+    uint32_t cuts[] = {0, 2, 2, 5};
+    const tern_program_desc desc = {.label = "p", .step_count = 6, .cut_count = 4, .cuts = cuts};
+    TEST_OK(tern_cuts_check(&desc));
+    assert_int_equal(tern_part_end(&desc, 0), 2); /* a cut before the first step, or a second one, makes no part */
+    assert_int_equal(tern_part_end(&desc, 2), 5);
+    assert_int_equal(tern_part_end(&desc, 5), 6);
+    cuts[3] = 1;
+    TEST_ERROR(tern_cuts_check(&desc), TERN_ERROR_INVALID, "\"p\": cut 3 before step 1");
+    cuts[3] = 6;
+    TEST_ERROR(tern_cuts_check(&desc), TERN_ERROR_INVALID, "past its 6 steps");
+}
+
+/* ------------------------------------------------------------------- library */
+
+static void test_symbols(void **state)
+{
+    (void)state;
+    struct {
+        int before;
+        size_t (*length)(const char *);
+        void *absent;
+    } table = {7, NULL, NULL};
+    const tern_symbol symbols[] = {{"strlen", 8}, {"tern_no_such_entry", 16}};
+    assert_null(tern_symbols_find(RTLD_DEFAULT, symbols, 1, &table));
+    assert_int_equal(table.length("four"), 4);
+    assert_non_null(strstr(tern_symbol_path(&table.length, "?"), "lib"));
+    assert_string_equal(tern_symbols_find(RTLD_DEFAULT, symbols, 2, &table), "tern_no_such_entry");
+    assert_int_equal(table.before, 7);
+    assert_string_equal(tern_symbol_path(&table.absent, "unknown"), "unknown");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_entering),  cmocka_unit_test(test_waiting), cmocka_unit_test(test_buffers_are_counted),
+        cmocka_unit_test(test_transfers), cmocka_unit_test(test_fit),     cmocka_unit_test(test_cuts),
+        cmocka_unit_test(test_symbols),
+    };
+    return cmocka_run_group_tests_name("plugin_device", tests, NULL, NULL);
+}
