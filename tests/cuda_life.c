@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_life.c - see cuda_life.h. */
+#include <spawn.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 
 #include "tests/test.h"
 
 #include "core/base/status.h"
 #include "core/device/plugin.h"
 #include "tests/cuda_life.h"
+
+extern char **environ;
 
 const tern_backend *cuda_life_backend;
 
@@ -137,4 +141,29 @@ void cuda_life_end(cuda_life *l)
     }
     cuda_life_backend->unload();
     *l = (cuda_life){0};
+}
+
+/* ------------------------------------------------------------------ child */
+
+/* True for a variable that the child gets anew. */
+static bool is_replaced(const char *entry, const char *const *more)
+{
+    for (; *more; more++)
+        if (strncmp(entry, *more, strcspn(*more, "=") + 1) == 0) return true;
+    return false;
+}
+
+int cuda_life_child(const char *mode, const char *const *more)
+{
+    char *arguments[] = {"test", (char *)(uintptr_t)mode, NULL}, *variables[512];
+    size_t count = 0;
+    pid_t child;
+    int result = 0;
+    for (char **v = environ; *v && count < 500; v++)
+        if (!is_replaced(*v, more)) variables[count++] = *v;
+    for (; *more; more++) variables[count++] = (char *)(uintptr_t)*more;
+    variables[count] = NULL;
+    assert_int_equal(posix_spawn(&child, "/proc/self/exe", NULL, NULL, arguments, variables), 0);
+    assert_int_equal(waitpid(child, &result, 0), child);
+    return WIFEXITED(result) ? WEXITSTATUS(result) : 128;
 }

@@ -32,6 +32,9 @@ tern_status cuda_life_set_up(cuda_life *life, uint32_t index);
 /* Set up, run twice, results checked. */
 tern_status cuda_life_run(cuda_life *life);
 void cuda_life_end(cuda_life *life);
+/* This program again, `mode` its argument, with these variables ("NAME=value", NULL-terminated) in its environment; its
+ * exit status. */
+int cuda_life_child(const char *mode, const char *const *more);
 /* The stand-in has seen no misuse. */
 void cuda_life_expect_no_report(void);
 /* For tern_log_set, where failures to undo are wanted. */

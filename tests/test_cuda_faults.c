@@ -2,8 +2,7 @@
 /* test_cuda_faults.c - the CUDA plug-in on the stand-in driver (tests/stand_ins/cuda), where something is missing or
  * fails.
  *
- *     absence   no driver, a stub, one that does not start, no card, an old compiler: each in a child process, each one
- *               sentence
+ *     absence   no driver, a stub, one that does not start, no card: each in a child process, each one sentence
  *     faults    every driver call of a whole life (load to unload) fails once: right status, a sentence with the call
  *               and its code, nothing left, a lost device stays lost
  *     hang      work that never completes is told, and the plug-in still closes
@@ -11,18 +10,13 @@
  * The stand-in itself counts what is left and reports what must not happen; a report fails the test. */
 #include "tests/test.h"
 
-#include <spawn.h>
 #include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/base/time.h"
 #include "core/device/plugin.h"
 #include "tests/cuda_life.h"
-
-extern char **environ;
 
 /* ------------------------------------------------------------------- faults */
 
@@ -150,9 +144,6 @@ static void test_a_hang_is_told(void **state)
 static int child_main(const char *mode)
 {
     uint32_t count = 99;
-    const tern_open_options options = {0};
-    tern_backend_device *device = NULL;
-    tern_device_info info;
     tern_log_set(cuda_life_no_log, NULL);
     if (tern_plugin_find("cuda", &cuda_life_backend) < 0) return 1;
     const tern_status status = cuda_life_backend->load();
@@ -167,40 +158,7 @@ static int child_main(const char *mode)
         said = tern_error_message();
         return count == 0 && strstr(said, "no card") && strstr(said, "CUDA_VISIBLE_DEVICES") ? 0 : 6;
     }
-    if (count == 0 || cuda_life_backend->device_info(0, &info) < 0) return 7;
-    const tern_status opened = cuda_life_backend->open(0, &options, &device);
-    if (strcmp(mode, "old-compiler") == 0)
-        return opened == TERN_ERROR_NOT_FOUND && strstr(tern_error_message(), "sm_80") &&
-                       strstr(tern_error_message(), "cuda_old")
-                   ? 0
-                   : 8;
-    if (opened < 0) return 9;
-    cuda_life_backend->close(device);
-    return strcmp(mode, "second-compiler") == 0 ? 0 : 10;
-}
-
-/* True for a variable that the child gets anew. */
-static bool is_replaced(const char *entry, const char *const *more)
-{
-    for (; *more; more++)
-        if (strncmp(entry, *more, strcspn(*more, "=") + 1) == 0) return true;
-    return false;
-}
-
-/* This program again with these variables; its exit status. */
-static int run_child(const char *mode, const char *const *more)
-{
-    char *arguments[] = {"test_cuda_faults", (char *)(uintptr_t)mode, NULL}, *variables[512];
-    size_t count = 0;
-    pid_t child;
-    int result = 0;
-    for (char **v = environ; *v && count < 500; v++)
-        if (!is_replaced(*v, more)) variables[count++] = *v;
-    for (; *more; more++) variables[count++] = (char *)(uintptr_t)*more;
-    variables[count] = NULL;
-    assert_int_equal(posix_spawn(&child, "/proc/self/exe", NULL, NULL, arguments, variables), 0);
-    assert_int_equal(waitpid(child, &result, 0), child);
-    return WIFEXITED(result) ? WEXITSTATUS(result) : 128;
+    return 7;
 }
 
 static void test_absence(void **state)
@@ -211,24 +169,10 @@ static void test_absence(void **state)
     static const char *const stub[] = {"TERN_STANDIN_CUDA_INIT=34", NULL};
     static const char *const no_start[] = {"TERN_STANDIN_CUDA_INIT=999", NULL};
     static const char *const no_card[] = {"CUDA_VISIBLE_DEVICES=-1", NULL};
-    assert_int_equal(run_child("missing", missing), 0);
-    assert_int_equal(run_child("stub", stub), 0);
-    assert_int_equal(run_child("no-start", no_start), 0);
-    assert_int_equal(run_child("no-card", no_card), 0);
-}
-
-/* An NVRTC from before cubins: alone it is told apart; beside a newer one, found first, it is passed over. */
-static void test_old_compiler(void **state)
-{
-    (void)state;
-    NEED_CUDA_LIFE();
-    static const char *const alone[] = {"TERN_NVRTC_LIBRARY=" TERN_BINARY_DIR "/stand_ins/cuda_old/libnvrtc.so",
-                                        "TERN_STANDIN_NVRTC_VERSION=11.0", NULL};
-    static const char *const beside[] = {
-        "TERN_NVRTC_LIBRARY=", "LD_LIBRARY_PATH=" TERN_BINARY_DIR "/stand_ins/cuda_old",
-        "CUDA_HOME=" TERN_BINARY_DIR "/stand_ins/cuda_home", NULL};
-    assert_int_equal(run_child("old-compiler", alone), 0);
-    assert_int_equal(run_child("second-compiler", beside), 0);
+    assert_int_equal(cuda_life_child("missing", missing), 0);
+    assert_int_equal(cuda_life_child("stub", stub), 0);
+    assert_int_equal(cuda_life_child("no-start", no_start), 0);
+    assert_int_equal(cuda_life_child("no-card", no_card), 0);
 }
 
 int main(int argc, char **argv)
@@ -238,7 +182,6 @@ int main(int argc, char **argv)
     if (argc > 1) return child_main(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_absence),
-        cmocka_unit_test(test_old_compiler),
         cmocka_unit_test(test_every_call_fails_once),
         cmocka_unit_test(test_a_hang_is_told),
     };

@@ -93,21 +93,23 @@ static void test_buffers_are_counted(void **state)
 {
     (void)state;
     tern_backend_device device = device_make();
-    tern_buffer_shape shape = {0}, host = {0};
+    tern_backend_buffer plain = {0}, upload = {0};
     char memory[8];
     void *address = NULL;
-    TEST_ERROR(tern_plugin_buffer_take(&device.base, 0, TERN_BUFFER_DEVICE, &shape), TERN_ERROR_INVALID, "0 bytes");
-    TEST_ERROR(tern_plugin_buffer_take(&device.base, 1001, TERN_BUFFER_DEVICE, &shape), TERN_ERROR_UNSUPPORTED, "1001");
+    TEST_ERROR(tern_plugin_buffer_take(&device.base, 0, TERN_BUFFER_DEVICE, &plain.shape), TERN_ERROR_INVALID,
+               "0 bytes");
+    TEST_ERROR(tern_plugin_buffer_take(&device.base, 1001, TERN_BUFFER_DEVICE, &plain.shape), TERN_ERROR_UNSUPPORTED,
+               "1001");
     assert_int_equal(atomic_load(&device.base.allocated), 0);
-    TEST_OK(tern_plugin_buffer_take(&device.base, 1000, TERN_BUFFER_DEVICE, &shape));
-    TEST_OK(tern_plugin_buffer_take(&device.base, 8, TERN_BUFFER_UPLOAD, &host));
-    assert_int_equal(atomic_load(&device.base.allocated), 1008);
-    host.host = memory;
-    TEST_ERROR(tern_plugin_buffer_map(&device.base, &shape, &address), TERN_ERROR_INVALID, "no host address");
-    TEST_OK(tern_plugin_buffer_map(&device.base, &host, &address));
+    TEST_OK(tern_plugin_buffer_take(&device.base, 1000, TERN_BUFFER_DEVICE, &plain.shape));
+    TEST_OK(tern_plugin_buffer_take(&device.base, 8, TERN_BUFFER_UPLOAD, &upload.shape));
+    assert_int_equal(tern_plugin_allocated_bytes(&device), 1008);
+    upload.shape.host = memory;
+    TEST_ERROR(tern_plugin_buffer_map(&device, &plain, &address), TERN_ERROR_INVALID, "no host address");
+    TEST_OK(tern_plugin_buffer_map(&device, &upload, &address));
     assert_ptr_equal(address, memory);
-    tern_plugin_buffer_drop(&device.base, &shape);
-    tern_plugin_buffer_drop(&device.base, &host);
+    tern_plugin_buffer_drop(&device.base, &plain.shape);
+    tern_plugin_buffer_drop(&device.base, &upload.shape);
     assert_int_equal(atomic_load(&device.base.allocated), 0);
 }
 
@@ -180,6 +182,33 @@ static void test_fit(void **state)
     TEST_ERROR(tern_kernel_fit_check(&device.base.info, &desc, &fit), TERN_ERROR_UNSUPPORTED, "groups of 0");
 }
 
+static tern_status finish_fails(tern_backend_device *device)
+{
+    device->drained++;
+    return tern_error(TERN_ERROR_TIMEOUT, "another sentence");
+}
+
+static void test_what_failed_is_what_is_told(void **state)
+{
+    (void)state;
+    tern_backend_device device = device_make();
+    const tern_status failed = tern_error(TERN_ERROR_DRIVER, "the first sentence");
+    TEST_ERROR(tern_plugin_finish_failed(&device, failed, finish_fails), TERN_ERROR_DRIVER, "the first sentence");
+    assert_int_equal(device.drained, 1);
+    atomic_store(&device.base.lost, true);
+    TEST_ERROR(tern_plugin_finish_failed(&device, failed, finish_fails), TERN_ERROR_DRIVER, "the first sentence");
+    assert_int_equal(device.drained, 1); /* a lost device has nothing to wait for */
+}
+
+static void test_times(void **state)
+{
+    (void)state;
+    const tern_backend_device device = device_make();
+    TEST_OK(tern_plugin_times_check(&device.base, true, "p", 1));
+    TEST_ERROR(tern_plugin_times_check(&device.base, true, "p", 0), TERN_ERROR_INVALID, "\"p\" has not run");
+    TEST_ERROR(tern_plugin_times_check(&device.base, false, "p", 1), TERN_ERROR_UNSUPPORTED, "without timestamps");
+}
+
 static void test_cuts(void **state)
 {
     (void)state;
@@ -217,9 +246,15 @@ static void test_symbols(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_entering),  cmocka_unit_test(test_waiting), cmocka_unit_test(test_buffers_are_counted),
-        cmocka_unit_test(test_transfers), cmocka_unit_test(test_fit),     cmocka_unit_test(test_cuts),
+        cmocka_unit_test(test_entering),
+        cmocka_unit_test(test_waiting),
+        cmocka_unit_test(test_buffers_are_counted),
+        cmocka_unit_test(test_transfers),
+        cmocka_unit_test(test_fit),
+        cmocka_unit_test(test_cuts),
         cmocka_unit_test(test_symbols),
+        cmocka_unit_test(test_what_failed_is_what_is_told),
+        cmocka_unit_test(test_times),
     };
     return cmocka_run_group_tests_name("plugin_device", tests, NULL, NULL);
 }

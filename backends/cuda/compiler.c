@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* compiler.c - NVRTC, NVIDIA's run-time compiler: which of those on the machine, and text to cubin.
  *
- * Machines have several (a distribution's, toolkits'), and the first found may be too old
+ * Machines have several (a distribution's, toolkits', those in Python's packages), and the first found may be too old
  * for the card. So all are asked for their version and architectures, and of those that know the card's the newest that
  * is not of a later CUDA than the driver wins; a later one, whose cubins the driver may refuse, is the last resort.
  * TERN_NVRTC_LIBRARY names one, alone. Compiled is for the card's own architecture, to machine code: nothing is left to
@@ -9,7 +9,6 @@
 #include "backends/cuda/cuda.h"
 
 #include <dlfcn.h>
-#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +16,25 @@
 
 #include "core/base/hash.h"
 #include "core/base/plugin_library.h"
+#include "core/base/plugin_search.h"
+
+/* In a site-packages: of nvidia-cuda-nvrtc-cu12 and the like, and of nvidia-cuda-nvrtc, whose folder is cu13. */
+#define PYTHON(packages) packages "/nvidia/cu*/lib/libnvrtc.so*"
+static const char *const places[] = {"libnvrtc.so",
+                                     "libnvrtc.so.13",
+                                     "libnvrtc.so.12",
+                                     "libnvrtc.so.11.2",
+                                     "libnvrtc.so.11.1",
+                                     "$CUDA_HOME/lib*/libnvrtc.so*",
+                                     "$CUDA_PATH/lib*/libnvrtc.so*",
+                                     "/usr/local/cuda*/lib*/libnvrtc.so*",
+                                     "/opt/cuda*/lib*/libnvrtc.so*",
+                                     "$CONDA_PREFIX/lib/libnvrtc.so*",
+                                     PYTHON("$VIRTUAL_ENV/lib/python3*/site-packages"),
+                                     PYTHON("$CONDA_PREFIX/lib/python3*/site-packages"),
+                                     PYTHON("$HOME/.local/lib/python3*/site-packages"),
+                                     PYTHON("/usr/local/lib/python3*/*-packages"),
+                                     PYTHON("/usr/lib/python3*/dist-packages")};
 
 #define NVRTC_ERROR_COMPILATION 6
 #define NVRTC_SYMBOLS(X)                                                                                               \
@@ -79,70 +97,56 @@ static bool is_better(const compiler *a, const compiler *b)
     return a_fits ? a->version > b->version : a->version < b->version;
 }
 
-/* Looks at one; what is not taken leaves a remark in `unfit`. */
-static void consider(const char *path, const char *architecture, compiler *best, char *unfit, size_t bytes)
+typedef struct search {
+    const char *architecture;
+    compiler best;
+    char unfit[600]; /* about the last one that was not taken */
+} search;
+
+static void consider(void *context, const char *path)
 {
+    search *s = context;
     compiler c = {0};
     int major = 0, minor = 0;
     snprintf(c.path, sizeof c.path, "%s", path);
     c.library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE); /* unmapped, it leaves its memory behind */
     if (!c.library) return;
     if (!symbols_find(&c) || c.nvrtcVersion(&major, &minor) != 0) {
-        snprintf(unfit, bytes, "%s is older than CUDA 11.2 or no NVRTC", c.path);
-    } else if (c.version = 1000 * major + 10 * minor, !knows(&c, architecture)) {
-        snprintf(unfit, bytes, "%s is NVRTC %d.%d, which does not know %s", c.path, major, minor, architecture);
-    } else if (is_better(&c, best)) {
-        if (best->library) dlclose(best->library);
-        *best = c;
+        snprintf(s->unfit, sizeof s->unfit, "%s is older than CUDA 11.2 or no NVRTC", c.path);
+    } else if (c.version = 1000 * major + 10 * minor, !knows(&c, s->architecture)) {
+        snprintf(s->unfit, sizeof s->unfit, "%s is NVRTC %d.%d, which does not know %s", c.path, major, minor,
+                 s->architecture);
+    } else if (is_better(&c, &s->best)) {
+        if (s->best.library) dlclose(s->best.library);
+        s->best = c;
         return;
     }
     dlclose(c.library);
-}
-
-static void consider_all(const char *architecture, compiler *best, char *unfit, size_t bytes)
-{
-    static const char *const names[] = {"libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2",
-                                        "libnvrtc.so.11.1"};
-    static const char *const variables[] = {"CUDA_HOME", "CUDA_PATH"};
-    char pattern[500];
-    glob_t found = {0};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) consider(names[i], architecture, best, unfit, bytes);
-    int flags = 0;
-    for (size_t i = 0; i < 2; i++) {
-        if (!getenv(variables[i])) continue;
-        snprintf(pattern, sizeof pattern, "%s/lib*/libnvrtc.so*", getenv(variables[i]));
-        (void)glob(pattern, flags, NULL, &found);
-        flags = GLOB_APPEND;
-    }
-    (void)glob("/usr/local/cuda*/lib*/libnvrtc.so*", flags, NULL, &found);
-    (void)glob("/opt/cuda*/lib*/libnvrtc.so*", GLOB_APPEND, NULL, &found);
-    for (size_t i = 0; i < found.gl_pathc; i++) consider(found.gl_pathv[i], architecture, best, unfit, bytes);
-    globfree(&found);
 }
 
 /* A copy, since another thread may choose for a card of another architecture. */
 static tern_status choose(const char *architecture, compiler *out_compiler)
 {
     const char *path = getenv("TERN_NVRTC_LIBRARY");
-    char unfit[600] = "no libnvrtc was found";
+    search s = {.architecture = architecture, .unfit = "no libnvrtc was found"};
     tern_status status = TERN_OK;
     pthread_mutex_lock(&lock);
     if (strcmp(chosen_for, architecture) != 0) {
-        compiler best = {0};
         if (path && *path) {
-            snprintf(unfit, sizeof unfit, "TERN_NVRTC_LIBRARY, %s, cannot be opened", path);
-            consider(path, architecture, &best, unfit, sizeof unfit);
+            snprintf(s.unfit, sizeof s.unfit, "TERN_NVRTC_LIBRARY, %s, cannot be opened", path);
+            consider(&s, path);
         } else {
-            consider_all(architecture, &best, unfit, sizeof unfit);
+            tern_search(places, sizeof places / sizeof *places, consider, &s);
         }
-        if (best.library) { /* a former one stays open: another thread may be compiling with it */
-            chosen = best;
+        if (s.best.library) { /* a former one stays open: another thread may be compiling with it */
+            chosen = s.best;
             snprintf(chosen_for, sizeof chosen_for, "%s", architecture);
         } else {
             status = tern_error(TERN_ERROR_NOT_FOUND,
                                 "no compiler for the card's architecture %s: %s; install a CUDA toolkit's NVRTC that "
-                                "knows it (driver: CUDA %d.%d), or name one in TERN_NVRTC_LIBRARY",
-                                architecture, unfit, cuda_driver_version() / 1000, cuda_driver_version() % 1000 / 10);
+                                "knows it, or pip's nvidia-cuda-nvrtc (driver: CUDA %d.%d), or name one in "
+                                "TERN_NVRTC_LIBRARY",
+                                architecture, s.unfit, cuda_driver_version() / 1000, cuda_driver_version() % 1000 / 10);
         }
     }
     *out_compiler = chosen;

@@ -49,13 +49,6 @@ ENTRY(program_times, (tern_backend_device * device, tern_backend_program *progra
       (device, program, out_ns))
 ENTRY(wait, (tern_backend_device * device, uint64_t ticket, uint64_t timeout_ns), (device, ticket, timeout_ns))
 
-static tern_status buffer_map(tern_backend_device *device, tern_backend_buffer *buffer, void **out_address)
-{
-    return tern_plugin_buffer_map(&device->base, &buffer->shape, out_address);
-}
-
-static uint64_t allocated_bytes(tern_backend_device *device) { return atomic_load(&device->base.allocated); }
-
 static const tern_backend backend = {
     .abi = TERN_BACKEND_ABI,
     .name = "cuda",
@@ -69,7 +62,7 @@ static const tern_backend backend = {
     .buffer_destroy = buffer_destroy,
     .buffer_write = buffer_write,
     .buffer_read = buffer_read,
-    .buffer_map = buffer_map,
+    .buffer_map = tern_plugin_buffer_map,
     .kernel_create = kernel_create,
     .kernel_destroy = kernel_destroy,
     .program_create = program_create,
@@ -78,7 +71,7 @@ static const tern_backend backend = {
     .wait = wait,
     .program_times = program_times,
     .device_notes = cuda_device_notes,
-    .allocated_bytes = allocated_bytes,
+    .allocated_bytes = tern_plugin_allocated_bytes,
     .submission_count = cuda_submission_count,
 };
 

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/base/log.h"
 #include "core/base/plugin_library.h"
@@ -22,6 +23,7 @@ cuda_driver tern_cu;
 static struct {
     pthread_mutex_t lock;
     void *library;
+    pid_t pid; /* of the process that started it */
     int count, version;
     char why_none[400];
 } driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -36,63 +38,27 @@ static const char *code_name(CUresult code)
     return name;
 }
 
-/* What a context does not recover from. */
-static bool is_loss(CUresult code)
-{
-    switch (code) {
-    case CUDA_ERROR_DEINITIALIZED:
-    case CUDA_ERROR_ECC_UNCORRECTABLE:
-    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
-    case CUDA_ERROR_ILLEGAL_ADDRESS:
-    case CUDA_ERROR_LAUNCH_TIMEOUT:
-    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
-    case CUDA_ERROR_ASSERT:
-    case CUDA_ERROR_HARDWARE_STACK_ERROR:
-    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
-    case CUDA_ERROR_MISALIGNED_ADDRESS:
-    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
-    case CUDA_ERROR_INVALID_PC:
-    case CUDA_ERROR_LAUNCH_FAILED:
-    case CUDA_ERROR_CONTAINED:
-    case CUDA_ERROR_TENSOR_MEMORY_LEAK:
-    case CUDA_ERROR_UNKNOWN: return true;
-    default: return false;
-    }
-}
-
-static tern_status out_of_memory(const char *where, const char *call)
-{
-    size_t free_bytes = 0, total = 0;
-    if (tern_cu.cuMemGetInfo(&free_bytes, &total) != CUDA_SUCCESS)
-        return tern_error(TERN_ERROR_DEVICE_MEMORY,
-                          "%s: %s: CUDA_ERROR_OUT_OF_MEMORY (2); close other programs that use the card, or ask for "
-                          "less",
-                          where, call);
-    return tern_error(TERN_ERROR_DEVICE_MEMORY,
-                      "%s: %s: CUDA_ERROR_OUT_OF_MEMORY (2); %zu of %zu bytes are free; close other programs that use "
-                      "the card, or ask for less",
-                      where, call, free_bytes, total);
-}
+static const struct {
+    CUresult code;
+    tern_status status;
+    const char *hint;
+} results[] = {
+#define RESULT(name, code, status, hint) {code, status, hint},
+#include "backends/cuda/results.def"
+#undef RESULT
+};
 
 tern_status cuda_result(tern_backend_device *device, const char *call, CUresult code)
 {
     if (code == CUDA_SUCCESS) return TERN_OK;
-    const char *where = device ? device->base.info.name : "CUDA";
-    if (code == CUDA_ERROR_OUT_OF_MEMORY) return out_of_memory(where, call);
-    if (is_loss(code)) {
-        if (device) atomic_store(&device->base.lost, true);
-        return tern_error(
-            TERN_ERROR_DEVICE_LOST,
-            "%s: %s: %s (%d); the driver gave up on the card's work, dmesg (lines with Xid) says why; open "
-            "the device again",
-            where, call, code_name(code), code);
-    }
-    if (code == CUDA_ERROR_NO_BINARY_FOR_GPU || code == CUDA_ERROR_INVALID_IMAGE)
-        return tern_error(TERN_ERROR_KERNEL,
-                          "%s: %s: %s (%d); the compiler (NVRTC) is newer than the driver, update the driver", where,
-                          call, code_name(code), code);
-    return tern_error(TERN_ERROR_DRIVER, "%s: %s: %s (%d); nvidia-smi and dmesg may say more", where, call,
-                      code_name(code), code);
+    char left[80] = "";
+    size_t row = 0, free_bytes = 0, total = 0;
+    while (results[row].code != code && results[row].code != CUDA_ERROR_ANY_OTHER) row++;
+    if (results[row].status == TERN_ERROR_DEVICE_LOST && device) atomic_store(&device->base.lost, true);
+    if (code == CUDA_ERROR_OUT_OF_MEMORY && tern_cu.cuMemGetInfo(&free_bytes, &total) == CUDA_SUCCESS)
+        snprintf(left, sizeof left, "%zu of %zu bytes are free; ", free_bytes, total);
+    return tern_error(results[row].status, "%s: %s: %s (%d); %s%s", device ? device->base.info.name : "CUDA", call,
+                      code_name(code), code, left, results[row].hint);
 }
 
 void cuda_released(const char *call, CUresult code)
@@ -116,12 +82,18 @@ static tern_status driver_start(void)
 {
     const CUresult code = tern_cu.cuInit(0);
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    tern_status status;
+    if (code == CUDA_SUCCESS) {
+        TERN_TRY(CU_CALL(NULL, cuDriverGetVersion, &driver.version));
+        TERN_TRY(CU_CALL(NULL, cuDeviceGetCount, &driver.count));
+        if (driver.count > 0) return TERN_OK;
+    }
     switch (code) {
-    case CUDA_SUCCESS: break;
+    case CUDA_SUCCESS:
     case CUDA_ERROR_NO_DEVICE:
         driver.count = 0;
         snprintf(driver.why_none, sizeof driver.why_none,
-                 "NVIDIA's driver is there but shows no card (cuInit: CUDA_ERROR_NO_DEVICE); look at nvidia-smi%s%s",
+                 "NVIDIA's driver is there but shows no card (cuInit: %s); look at nvidia-smi%s%s", code_name(code),
                  visible ? ", and at CUDA_VISIBLE_DEVICES, which is " : "", visible ? visible : "");
         return TERN_OK;
     case CUDA_ERROR_STUB_LIBRARY:
@@ -143,12 +115,6 @@ static tern_status driver_start(void)
                           "(nvidia-modprobe -u) or give the container /dev/nvidia*",
                           library_path(), code_name(code), code);
     }
-    tern_status status;
-    TERN_TRY(CU_CALL(NULL, cuDriverGetVersion, &driver.version));
-    TERN_TRY(CU_CALL(NULL, cuDeviceGetCount, &driver.count));
-    if (driver.count == 0)
-        snprintf(driver.why_none, sizeof driver.why_none, "NVIDIA's driver lists no card; look at nvidia-smi%s%s",
-                 visible ? ", and at CUDA_VISIBLE_DEVICES, which is " : "", visible ? visible : "");
 fail:
     return status;
 }
@@ -159,7 +125,7 @@ tern_status cuda_load(void)
     const char *path = getenv("TERN_CUDA_LIBRARY");
     pthread_mutex_lock(&driver.lock);
     if (driver.library) goto done;
-    driver.library = dlopen(path && *path ? path : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    driver.library = dlopen(path && *path ? path : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!driver.library)
         TERN_TRY(
             tern_error(TERN_ERROR_NOT_FOUND,
@@ -173,17 +139,16 @@ tern_status cuda_load(void)
                             "install the card's present driver",
                             missing));
     TERN_TRY(driver_start());
+    driver.pid = getpid();
     goto done;
 fail:
-    if (driver.library) dlclose(driver.library);
-    driver.library = NULL;
+    driver.library = NULL; /* itself it stays: what cuInit began has threads, which do not survive an unmapping */
     memset(&tern_cu, 0, sizeof tern_cu);
 done:
     pthread_mutex_unlock(&driver.lock);
     return status;
 }
 
-/* The library itself stays: the driver keeps threads that do not survive an unmapping. */
 void cuda_unload(void)
 {
     pthread_mutex_lock(&driver.lock);
@@ -198,6 +163,11 @@ int cuda_driver_version(void) { return driver.version; }
 
 tern_status cuda_device_count(uint32_t *out_count)
 {
+    if (driver.pid && driver.pid != getpid()) /* before the lock, which another thread may have had at the fork */
+        return tern_error(TERN_ERROR_INVALID,
+                          "CUDA was started by process %ld and does not survive a fork; fork first, or start process "
+                          "%ld anew (exec)",
+                          (long)driver.pid, (long)getpid());
     pthread_mutex_lock(&driver.lock);
     const bool loaded = driver.library != NULL;
     const int count = driver.count;

@@ -196,13 +196,7 @@ tern_status cuda_program_submit(tern_backend_device *device, tern_backend_progra
     if (status >= 0) *out_ticket = program->ticket;
     pthread_mutex_unlock(&device->lock);
     /* Some of it may be running, with buffers in use, though the program as a whole failed. */
-    if (status < 0 && !atomic_load(&device->base.lost)) {
-        char sentence[512];
-        strncpy(sentence, tern_error_message(), sizeof sentence - 1)[sizeof sentence - 1] = 0;
-        (void)cuda_drain(device);
-        return tern_error(status, "%s", sentence);
-    }
-    return status;
+    return status < 0 ? tern_plugin_finish_failed(device, status, cuda_drain) : TERN_OK;
 }
 
 uint32_t cuda_submission_count(tern_backend_device *device, tern_backend_program *program)
@@ -214,11 +208,7 @@ uint32_t cuda_submission_count(tern_backend_device *device, tern_backend_program
 tern_status cuda_program_times(tern_backend_device *device, tern_backend_program *program, uint64_t *out_ns)
 {
     tern_status status;
-    if (!program->events)
-        return tern_error(TERN_ERROR_UNSUPPORTED, "%s was opened without timestamps; set tern_open_options.timestamps",
-                          device->base.info.name);
-    if (program->ticket == 0)
-        return tern_error(TERN_ERROR_INVALID, "program \"%s\" has not run yet; submit it and wait", program->label);
+    TERN_TRY(tern_plugin_times_check(&device->base, device->timestamps, program->label, program->ticket));
     TERN_TRY(cuda_wait(device, program->ticket, device->base.patience_ns));
     for (uint32_t i = 0; i < program->step_count; i++) {
         const uint32_t after = program->event_after[i];

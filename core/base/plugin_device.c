@@ -3,11 +3,22 @@
 #include "core/base/plugin_device.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "core/base/status.h"
 #include "core/base/time.h"
+
+static const tern_plugin_device *base_of(const tern_backend_device *device)
+{
+    return (const tern_plugin_device *)(const void *)device;
+}
+
+static const tern_buffer_shape *shape_of(const tern_backend_buffer *buffer)
+{
+    return (const tern_buffer_shape *)(const void *)buffer;
+}
 
 tern_status tern_plugin_enter(const tern_plugin_device *device)
 {
@@ -54,6 +65,27 @@ tern_status tern_plugin_finish(tern_plugin_device *device, tern_plugin_look look
                       device->info.name, (double)device->patience_ns * 1e-9);
 }
 
+tern_status tern_plugin_finish_failed(tern_backend_device *device, tern_status status,
+                                      tern_status (*finish)(tern_backend_device *device))
+{
+    char sentence[1024];
+    if (atomic_load(&base_of(device)->lost)) return status;
+    snprintf(sentence, sizeof sentence, "%s", tern_error_message());
+    (void)finish(device);
+    return tern_error(status, "%s", sentence);
+}
+
+tern_status tern_plugin_times_check(const tern_plugin_device *device, bool timestamps, const char *program,
+                                    uint64_t ticket)
+{
+    if (!timestamps)
+        return tern_error(TERN_ERROR_UNSUPPORTED, "%s was opened without timestamps; set tern_open_options.timestamps",
+                          device->info.name);
+    if (ticket == 0)
+        return tern_error(TERN_ERROR_INVALID, "program \"%s\" has not run yet; submit it and wait", program);
+    return TERN_OK;
+}
+
 /* ------------------------------------------------------------------ buffers */
 
 tern_status tern_plugin_buffer_take(tern_plugin_device *device, uint64_t bytes, tern_buffer_kind kind,
@@ -76,17 +108,20 @@ void tern_plugin_buffer_drop(tern_plugin_device *device, const tern_buffer_shape
     atomic_fetch_sub(&device->allocated, shape->bytes);
 }
 
-tern_status tern_plugin_buffer_map(const tern_plugin_device *device, const tern_buffer_shape *shape, void **out_address)
+tern_status tern_plugin_buffer_map(tern_backend_device *device, tern_backend_buffer *buffer, void **out_address)
 {
-    const tern_status status = tern_plugin_enter(device);
+    const tern_buffer_shape *shape = shape_of(buffer);
+    const tern_status status = tern_plugin_enter(base_of(device));
     if (status < 0) return status;
     if (!shape->host)
         return tern_error(TERN_ERROR_INVALID,
                           "%s: a device buffer has no host address; use an upload or read-back buffer and a copy step",
-                          device->info.name);
+                          base_of(device)->info.name);
     *out_address = shape->host;
     return TERN_OK;
 }
+
+uint64_t tern_plugin_allocated_bytes(tern_backend_device *device) { return atomic_load(&base_of(device)->allocated); }
 
 /* One piece, with the lock held. */
 static tern_status piece_move(tern_backend_device *device, tern_backend_buffer *buffer,
@@ -103,8 +138,8 @@ tern_status tern_plugin_transfer(tern_backend_device *device, tern_backend_buffe
                                  const tern_plugin_staging *staging, uint64_t offset, void *read_to,
                                  const void *write_from, uint64_t bytes)
 {
-    const tern_plugin_device *base = (const tern_plugin_device *)(const void *)device;
-    const tern_buffer_shape *shape = (const tern_buffer_shape *)(const void *)buffer;
+    const tern_plugin_device *base = base_of(device);
+    const tern_buffer_shape *shape = shape_of(buffer);
     tern_status status;
     if (offset > shape->bytes || bytes > shape->bytes - offset)
         return tern_error(TERN_ERROR_INVALID, "%s: bytes %" PRIu64 " to %" PRIu64 " of a buffer of %" PRIu64,

@@ -7,6 +7,8 @@
  *
  *     entry ─ tern_plugin_enter ─ ... ─ the driver ─ work in flight ─ tern_plugin_finish ──> ended, or lost for good
  *
+ * Functions that take a tern_backend_device or tern_backend_buffer rely on these first members.
+ *
  * What it is not: it calls no driver; what a plug-in gives it to call does. Invariant: `lost` is never taken back, and
  * nothing that work which never ended may use is released (`hung`). */
 #ifndef TERN_BASE_PLUGIN_DEVICE_H
@@ -45,6 +47,14 @@ TERN_API TERN_MUST_USE tern_status tern_plugin_poll(const tern_plugin_device *de
 /* The same within the device's patience; after that it is lost and hung, TERN_ERROR_DEVICE_LOST. */
 TERN_API TERN_MUST_USE tern_status tern_plugin_finish(tern_plugin_device *device, tern_plugin_look look, void *context);
 
+/* `finish` after a failure that left work in flight; the failure's status and sentence stay. A lost device is left. */
+TERN_API tern_status tern_plugin_finish_failed(tern_backend_device *device, tern_status status,
+                                               tern_status (*finish)(tern_backend_device *device));
+
+/* Whether program_times has something to tell: timestamps asked for at open, and a last ticket, 0: none. */
+TERN_API TERN_MUST_USE tern_status tern_plugin_times_check(const tern_plugin_device *device, bool timestamps,
+                                                           const char *program, uint64_t ticket);
+
 /* ------------------------------------------------------------------ buffers */
 
 /* Checks and counts the bytes of a new buffer. TERN_ERROR_INVALID for none, TERN_ERROR_UNSUPPORTED above the device's
@@ -53,9 +63,11 @@ TERN_API TERN_MUST_USE tern_status tern_plugin_buffer_take(tern_plugin_device *d
                                                            tern_buffer_kind kind, tern_buffer_shape *out_shape);
 /* What take counted is no longer. */
 TERN_API void tern_plugin_buffer_drop(tern_plugin_device *device, const tern_buffer_shape *shape);
-/* buffer_map: the shape's host address. TERN_ERROR_INVALID for a device buffer. */
-TERN_API TERN_MUST_USE tern_status tern_plugin_buffer_map(const tern_plugin_device *device,
-                                                          const tern_buffer_shape *shape, void **out_address);
+/* The entry buffer_map: the shape's host address. TERN_ERROR_INVALID for a device buffer. */
+TERN_API TERN_MUST_USE tern_status tern_plugin_buffer_map(tern_backend_device *device, tern_backend_buffer *buffer,
+                                                          void **out_address);
+/* The entry allocated_bytes. */
+TERN_API uint64_t tern_plugin_allocated_bytes(tern_backend_device *device);
 
 /* How a device buffer is reached: in pieces through host memory that the driver copies to and from. */
 typedef struct tern_plugin_staging {
@@ -70,7 +82,7 @@ typedef struct tern_plugin_staging {
 } tern_plugin_staging;
 
 /* buffer_read (read_to) or buffer_write (write_from) of [offset, offset + bytes), after everything that was submitted;
- * TERN_ERROR_INVALID outside the buffer. Device and buffer begin with a tern_plugin_device and a tern_buffer_shape. */
+ * TERN_ERROR_INVALID outside the buffer. */
 TERN_API TERN_MUST_USE tern_status tern_plugin_transfer(tern_backend_device *device, tern_backend_buffer *buffer,
                                                         const tern_plugin_staging *staging, uint64_t offset,
                                                         void *read_to, const void *write_from, uint64_t bytes);
