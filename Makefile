@@ -7,13 +7,14 @@
 #   make deps     installs what is missing, asking first
 #   make lab      builds the driver lab: newer drivers in a chroot below build/lab (needs root)
 #   make static   every kernel of GPT-2 124M through the vendors' compilers: bench/results/static.json and its page
+#   make hardware docs/hardware.md from bench/results/*.json; bench/on_gpu measures a card and writes one
 #   make lint     formatting of every file;  make format   fixes it
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 SOURCES = $(shell git ls-files '*.c' '*.h' ':!shaders' 2>/dev/null) # shaders are not C
 DEMO = build/demo
 
-.PHONY: all deps demo lab test static lint format
+.PHONY: all deps demo lab test static hardware lint format
 all: deps
 	cmake --preset release
 	cmake --build --preset release -j $(JOBS)
@@ -43,6 +44,12 @@ test: deps
 
 static: deps
 	@sh bench/static/run
+
+hardware: deps
+	cmake --preset release
+	cmake --build --preset release -j $(JOBS) --target bench_device
+	build/release/bench/bench_device page bench/results >build/hardware.md
+	mv build/hardware.md docs/hardware.md
 
 lint:
 	clang-format --dry-run --Werror $(SOURCES)

@@ -122,6 +122,8 @@ endif()
 target_sources(test_static PRIVATE ${TERN_STATIC_SOURCES}) # all but its main
 add_dependencies(test_static bench_static)
 set_tests_properties(test_static PROPERTIES LABELS vulkan) # Mesa's compilers for cards are in the lab
+target_sources(test_results PRIVATE ${TERN_DEVICE_SOURCES})
+add_dependencies(test_results bench_device)
 target_sources(test_cli PRIVATE $<TARGET_OBJECTS:tern_cli>)
 # Builds programs of its own against the installed tree; they need this build's sanitizers.
 add_dependencies(test_install tern tern_command)

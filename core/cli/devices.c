@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/cli/cli.h"
+#include "core/cli/devices.h"
 #include "core/device/hints.h"
 #include "core/device/registry.h"
 
@@ -166,7 +167,7 @@ static void print_text(const found *f)
 
 /* -------------------------------------------------------------------- JSON */
 
-static cJSON *device_json(const found *f, uint32_t b, uint32_t number)
+cJSON *tern_cli_device_json(const tern_backend *backend, const tern_device_listing *listing, uint32_t number)
 {
     static const struct {
         const char *name;
@@ -190,7 +191,6 @@ static cJSON *device_json(const found *f, uint32_t b, uint32_t number)
         {"vendor_id", offsetof(tern_device_info, vendor_id)},
         {"device_id", offsetof(tern_device_info, device_id)},
     };
-    const tern_device_listing *listing = &f->backends[b].list[number];
     const tern_device_info *info = &listing->info;
     char notes[1024];
     cJSON *json = cJSON_CreateObject();
@@ -211,7 +211,7 @@ static cJSON *device_json(const found *f, uint32_t b, uint32_t number)
     cJSON *list = cJSON_AddArrayToObject(json, "features");
     for (size_t i = 0; i < FEATURE_COUNT; i++)
         if (info->features & features[i].bit) cJSON_AddItemToArray(list, cJSON_CreateString(features[i].name));
-    get_notes(f->backends[b].entry->backend, listing->index, notes, sizeof notes);
+    get_notes(backend, listing->index, notes, sizeof notes);
     cJSON_AddStringToObject(json, "notes", notes);
     return json;
 }
@@ -225,7 +225,9 @@ static int print_json(const found *f)
         cJSON_AddStringToObject(json, "name", f->backends[b].entry->name);
         if (f->backends[b].count == 0) cJSON_AddStringToObject(json, "missing", f->backends[b].message);
         cJSON *devices = cJSON_AddArrayToObject(json, "devices");
-        for (uint32_t i = 0; i < f->backends[b].count; i++) cJSON_AddItemToArray(devices, device_json(f, b, i));
+        for (uint32_t i = 0; i < f->backends[b].count; i++)
+            cJSON_AddItemToArray(devices,
+                                 tern_cli_device_json(f->backends[b].entry->backend, &f->backends[b].list[i], i));
         cJSON_AddItemToArray(backends, json);
     }
     cJSON *hints = cJSON_AddArrayToObject(root, "hints");
