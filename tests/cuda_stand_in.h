@@ -23,6 +23,7 @@
     X(device_uuid, "cuDeviceGetUuid_v2", (CUuuid *, int))                                                              \
     X(retain, "cuDevicePrimaryCtxRetain", (void **, int))                                                              \
     X(release, "cuDevicePrimaryCtxRelease_v2", (int))                                                                  \
+    X(reset, "cuDevicePrimaryCtxReset_v2", (int))                                                                      \
     X(set_current, "cuCtxSetCurrent", (void *))                                                                        \
     X(get_current, "cuCtxGetCurrent", (void **))                                                                       \
     X(synchronize, "cuCtxSynchronize", (void))                                                                         \

@@ -52,6 +52,11 @@ static void test_choice(void **state)
     for (size_t i = 0; i < 16; i++)
         at += sprintf(at, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", (unsigned char)uuid.bytes[i]);
     expect_choice(text, "cuda: stand-in sm_90");
+    command_environment("TERN_STANDIN_CUDA_MIG", "1"); /* a part of a card has a UUID of its own */
+    expect_choice(text, NULL);
+    text[0] = '4', text[1] = 'd';
+    expect_choice(text, "cuda: stand-in sm_90");
+    command_environment("TERN_STANDIN_CUDA_MIG", NULL);
     command_environment("CUDA_VISIBLE_DEVICES", "1");
     expect_choice("0", "cuda: stand-in sm_90");
     expect_choice("1", NULL);

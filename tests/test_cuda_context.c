@@ -3,7 +3,8 @@
  *
  *     thread      its current context (another card's, or none) is the same after every entry
  *     threads     one device, used by several at once, objects destroyed by another than made them
- *     fork        a child gets errors, its parent goes on
+ *     reset       another library resets the card: a loss, told apart, after which it can be opened again
+ *     fork        a child gets errors, for devices of its parent and for new ones; its parent goes on
  *
  * Two devices; the plug-in works on the first, the second is the other library's. */
 #include "tests/test.h"
@@ -13,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "core/base/log.h"
 #include "core/base/status.h"
 #include "tests/cuda_life.h"
 
@@ -157,12 +159,39 @@ static void test_threads_share_a_device(void **state)
     cuda_life_expect_no_report();
 }
 
+/* -------------------------------------------------------------------- reset */
+
+static void test_a_reset_card_is_lost(void **state)
+{
+    (void)state;
+    cuda_life l = {0};
+    uint64_t ticket = 0;
+    uint32_t word = 0;
+    NEED_CUDA_LIFE();
+    backend = cuda_life_backend;
+    tern_log_set(cuda_life_no_log, NULL);
+    TEST_OK(cuda_life_set_up(&l, 0));
+    OK(cu->reset(0));
+    const int64_t gone = cu->live(); /* the reset counts what it dropped */
+    TEST_ERROR(backend->program_submit(l.device, l.program, &ticket), TERN_ERROR_DEVICE_LOST, "has reset the card");
+    TEST_ERROR(backend->buffer_read(l.device, l.x, 0, &word, 4), TERN_ERROR_DEVICE_LOST, "lost by an earlier call");
+    cuda_life_end(&l);
+    TEST_OK(cuda_life_run(&l));
+    cuda_life_end(&l);
+    assert_true(cu->live() <= gone);
+    cuda_life_expect_no_report();
+    tern_log_set(NULL, NULL);
+}
+
 /* --------------------------------------------------------------------- fork */
 
 static int child_main(cuda_life *l)
 {
+    const tern_open_options options = {0};
+    tern_backend_device *device = NULL;
+    tern_device_info info;
     uint64_t ticket = 0;
-    uint32_t word = 0;
+    uint32_t word = 0, count = 0;
     if (backend->program_submit(l->device, l->program, &ticket) != TERN_ERROR_INVALID) return 1;
     if (!strstr(tern_error_message(), "does not survive a fork")) return 2;
     if (backend->buffer_read(l->device, l->x, 0, &word, 4) != TERN_ERROR_INVALID) return 3;
@@ -171,6 +200,10 @@ static int child_main(cuda_life *l)
     backend->buffer_destroy(l->device, l->x);
     backend->buffer_destroy(l->device, l->y);
     backend->close(l->device);
+    if (backend->device_count(&count) != TERN_ERROR_INVALID) return 4;
+    if (!strstr(tern_error_message(), "fork first")) return 5;
+    if (backend->device_info(0, &info) != TERN_ERROR_INVALID) return 6;
+    if (backend->open(0, &options, &device) != TERN_ERROR_INVALID || device) return 7;
     return 0;
 }
 
@@ -202,10 +235,9 @@ int main(void)
     (void)setenv("TERN_NVRTC_LIBRARY", CUDA_STAND_IN_NVRTC, 0);
     (void)setenv("TERN_STANDIN_CUDA_DEVICES", "2", 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_thread_keeps_its_context),
-        cmocka_unit_test(test_a_shared_context_lives_on),
-        cmocka_unit_test(test_threads_share_a_device),
-        cmocka_unit_test(test_a_forked_child_is_refused),
+        cmocka_unit_test(test_the_thread_keeps_its_context), cmocka_unit_test(test_a_shared_context_lives_on),
+        cmocka_unit_test(test_threads_share_a_device),       cmocka_unit_test(test_a_forked_child_is_refused),
+        cmocka_unit_test(test_a_reset_card_is_lost), /* last: what it drops stays counted */
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

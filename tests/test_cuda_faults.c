@@ -2,10 +2,10 @@
 /* test_cuda_faults.c - the CUDA plug-in on the stand-in driver (tests/stand_ins/cuda), where something is missing or
  * fails.
  *
- *     absence   no driver, a stub, one that does not start, no card: each in a child process, each one sentence
- *     faults    every driver call of a whole life (load to unload) fails once: right status, a sentence with the call
- *               and its code, nothing left, a lost device stays lost
- *     hang      work that never completes is told, and the plug-in still closes
+ *     absence   no driver, a stub, one that does not start, no card, one where nobody may compute: each in a child
+ * process, each one sentence faults    every driver call of a whole life (load to unload) fails once: right status, a
+ * sentence with the call and its code, nothing left, a lost device stays lost hang      work that never completes is
+ * told, and the plug-in still closes
  *
  * The stand-in itself counts what is left and reports what must not happen; a report fails the test. */
 #include "tests/test.h"
@@ -158,7 +158,18 @@ static int child_main(const char *mode)
         said = tern_error_message();
         return count == 0 && strstr(said, "no card") && strstr(said, "CUDA_VISIBLE_DEVICES") ? 0 : 6;
     }
-    return 7;
+    if (strcmp(mode, "prohibited") == 0) {
+        const tern_open_options options = {0};
+        tern_backend_device *device = NULL;
+        tern_device_info info;
+        if (count != 1 || cuda_life_backend->device_info(0, &info) < 0 || info.memory_bytes == 0) return 7;
+        return cuda_life_backend->open(0, &options, &device) == TERN_ERROR_DRIVER && !device &&
+                       strstr(tern_error_message(), "CUDA_ERROR_DEVICE_UNAVAILABLE (46)") &&
+                       strstr(tern_error_message(), "nvidia-smi -q -d COMPUTE")
+                   ? 0
+                   : 8;
+    }
+    return 9;
 }
 
 static void test_absence(void **state)
@@ -168,11 +179,13 @@ static void test_absence(void **state)
     static const char *const missing[] = {"TERN_CUDA_LIBRARY=/nowhere/libcuda.so.1", NULL};
     static const char *const stub[] = {"TERN_STANDIN_CUDA_INIT=34", NULL};
     static const char *const no_start[] = {"TERN_STANDIN_CUDA_INIT=999", NULL};
+    static const char *const prohibited[] = {"TERN_STANDIN_CUDA_COMPUTE_MODE=2", NULL};
     static const char *const no_card[] = {"CUDA_VISIBLE_DEVICES=-1", NULL};
     assert_int_equal(cuda_life_child("missing", missing), 0);
     assert_int_equal(cuda_life_child("stub", stub), 0);
     assert_int_equal(cuda_life_child("no-start", no_start), 0);
     assert_int_equal(cuda_life_child("no-card", no_card), 0);
+    assert_int_equal(cuda_life_child("prohibited", prohibited), 0);
 }
 
 int main(int argc, char **argv)

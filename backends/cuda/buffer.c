@@ -13,12 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tern_status zero_device(tern_backend_device *device, CUdeviceptr address, size_t bytes)
-{
-    const tern_status status = CU_CALL(device, cuMemsetD32Async, address, 0, bytes / 4, device->stream);
-    return status < 0 ? status : cuda_drain(device);
-}
-
 static tern_status memory_make(tern_backend_device *device, tern_backend_buffer *buffer)
 {
     const size_t whole = (size_t)(buffer->shape.bytes + 3) & ~(size_t)3; /* fills come in words */
@@ -26,7 +20,8 @@ static tern_status memory_make(tern_backend_device *device, tern_backend_buffer 
     tern_status status;
     if (buffer->shape.kind == TERN_BUFFER_DEVICE) {
         TERN_TRY(CU_CALL(device, cuMemAlloc, &buffer->address, whole));
-        TERN_TRY(zero_device(device, buffer->address, whole));
+        TERN_TRY(CU_CALL(device, cuMemsetD32Async, buffer->address, 0, whole / 4, device->stream));
+        TERN_TRY(cuda_drain(device));
     } else {
         TERN_TRY(CU_CALL(device, cuMemHostAlloc, &host, whole, CU_HOST_PORTABLE));
         buffer->shape.host = host;
@@ -74,8 +69,8 @@ static tern_status staging_move(tern_backend_device *device, tern_backend_buffer
     return status < 0 ? status : cuda_drain_locked(device);
 }
 
-static tern_status transfer(tern_backend_device *device, tern_backend_buffer *buffer, uint64_t offset, void *read_to,
-                            const void *write_from, uint64_t bytes)
+tern_status cuda_buffer_transfer(tern_backend_device *device, tern_backend_buffer *buffer, uint64_t offset,
+                                 void *read_to, const void *write_from, uint64_t bytes)
 {
     const tern_plugin_staging staging = {.memory = device->staging,
                                          .bytes = CUDA_STAGING_BYTES,
@@ -83,16 +78,4 @@ static tern_status transfer(tern_backend_device *device, tern_backend_buffer *bu
                                          .drain = cuda_drain,
                                          .move = staging_move};
     return tern_plugin_transfer(device, buffer, &staging, offset, read_to, write_from, bytes);
-}
-
-tern_status cuda_buffer_write(tern_backend_device *device, tern_backend_buffer *buffer, uint64_t offset,
-                              const void *data, uint64_t bytes)
-{
-    return transfer(device, buffer, offset, NULL, data, bytes);
-}
-
-tern_status cuda_buffer_read(tern_backend_device *device, tern_backend_buffer *buffer, uint64_t offset, void *out_data,
-                             uint64_t bytes)
-{
-    return transfer(device, buffer, offset, out_data, NULL, bytes);
 }

@@ -7,13 +7,13 @@
  * library's, whose next call would otherwise go to our card. */
 #include "backends/cuda/cuda.h"
 
-#define ENTRY(name, parameters, arguments)                                                                             \
+#define ENTRY(name, parameters, call)                                                                                  \
     static tern_status name parameters                                                                                 \
     {                                                                                                                  \
         CUcontext former = NULL;                                                                                       \
         tern_status status = cuda_enter(device, &former);                                                              \
         if (status < 0) return status;                                                                                 \
-        status = cuda_##name arguments;                                                                                \
+        status = call;                                                                                                 \
         cuda_leave(device, former);                                                                                    \
         return status;                                                                                                 \
     }
@@ -29,25 +29,25 @@
 
 ENTRY(buffer_create,
       (tern_backend_device * device, uint64_t bytes, tern_buffer_kind kind, tern_backend_buffer **out_buffer),
-      (device, bytes, kind, out_buffer))
+      cuda_buffer_create(device, bytes, kind, out_buffer))
 RELEASE(buffer_destroy, tern_backend_buffer)
 ENTRY(buffer_write,
       (tern_backend_device * device, tern_backend_buffer *buffer, uint64_t offset, const void *data, uint64_t bytes),
-      (device, buffer, offset, data, bytes))
+      cuda_buffer_transfer(device, buffer, offset, NULL, data, bytes))
 ENTRY(buffer_read,
       (tern_backend_device * device, tern_backend_buffer *buffer, uint64_t offset, void *out_data, uint64_t bytes),
-      (device, buffer, offset, out_data, bytes))
+      cuda_buffer_transfer(device, buffer, offset, out_data, NULL, bytes))
 ENTRY(kernel_create, (tern_backend_device * device, const tern_kernel_desc *desc, tern_backend_kernel **out_kernel),
-      (device, desc, out_kernel))
+      cuda_kernel_create(device, desc, out_kernel))
 RELEASE(kernel_destroy, tern_backend_kernel)
 ENTRY(program_create, (tern_backend_device * device, const tern_program_desc *desc, tern_backend_program **out_program),
-      (device, desc, out_program))
+      cuda_program_create(device, desc, out_program))
 RELEASE(program_destroy, tern_backend_program)
 ENTRY(program_submit, (tern_backend_device * device, tern_backend_program *program, uint64_t *out_ticket),
-      (device, program, out_ticket))
+      cuda_program_submit(device, program, out_ticket))
 ENTRY(program_times, (tern_backend_device * device, tern_backend_program *program, uint64_t *out_ns),
-      (device, program, out_ns))
-ENTRY(wait, (tern_backend_device * device, uint64_t ticket, uint64_t timeout_ns), (device, ticket, timeout_ns))
+      cuda_program_times(device, program, out_ns))
+ENTRY(wait, (tern_backend_device * device, uint64_t ticket, uint64_t timeout_ns), cuda_wait(device, ticket, timeout_ns))
 
 static const tern_backend backend = {
     .abi = TERN_BACKEND_ABI,

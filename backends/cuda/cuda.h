@@ -104,10 +104,9 @@ struct tern_backend_buffer {
 tern_status cuda_buffer_create(tern_backend_device *device, uint64_t bytes, tern_buffer_kind kind,
                                tern_backend_buffer **out_buffer);
 void cuda_buffer_destroy(tern_backend_device *device, tern_backend_buffer *buffer);
-tern_status cuda_buffer_write(tern_backend_device *device, tern_backend_buffer *buffer, uint64_t offset,
-                              const void *data, uint64_t bytes);
-tern_status cuda_buffer_read(tern_backend_device *device, tern_backend_buffer *buffer, uint64_t offset, void *out_data,
-                             uint64_t bytes);
+/* buffer_read with read_to, buffer_write with write_from; the other NULL. */
+tern_status cuda_buffer_transfer(tern_backend_device *device, tern_backend_buffer *buffer, uint64_t offset,
+                                 void *read_to, const void *write_from, uint64_t bytes);
 
 /* ------------------------------------------------------ compiler.c, kernel.c */
 

@@ -56,10 +56,7 @@ static void module_version(char *out_text, size_t bytes)
     FILE *file = fopen("/sys/module/nvidia/version", "r");
     out_text[0] = 0;
     if (!file) return;
-    if (fgets(version, sizeof version, file)) {
-        version[strcspn(version, "\n")] = 0;
-        snprintf(out_text, bytes, " (%s)", version);
-    }
+    if (fscanf(file, "%63s", version) == 1) snprintf(out_text, bytes, " (%s)", version);
     fclose(file);
 }
 
@@ -242,8 +239,10 @@ void cuda_enter_to_release(tern_backend_device *device, CUcontext *out_former)
 {
     *out_former = device->context;
     if (!tern_plugin_may_release(&device->base)) return;
-    for (int tries = 0; tries < 2 && context_take(device, out_former) < 0; tries++) /* without it everything leaks */
-        tern_log_write(TERN_LOG_WARNING, "cuda: %s", tern_error_message());
+    if (context_take(device, out_former) >= 0 || context_take(device, out_former) >= 0)
+        return; /* once more: it all leaks */
+    tern_log_write(TERN_LOG_WARNING, "cuda: %s", tern_error_message());
+    atomic_store(&device->base.hung, true); /* what the context had went with it */
 }
 
 void cuda_leave(tern_backend_device *device, CUcontext former)

@@ -9,8 +9,11 @@
  *   TERN_STANDIN_CUDA_CAPABILITY=80,120       compute capability of each device, the last for the rest; default 80
  *   TERN_STANDIN_CUDA_MEMORY_MIB=n            memory of each device, default 4096
  *   TERN_STANDIN_CUDA_DRIVER_VERSION=n        default 13000
+ *   TERN_STANDIN_CUDA_COMPUTE_MODE=2          nobody may compute on the cards: no context
+ *   TERN_STANDIN_CUDA_MIG=1                   devices are parts of cards, with UUIDs of their own
  *   CUDA_VISIBLE_DEVICES                      as NVIDIA's driver reads it: indices or UUIDs, ending at the first
- * unknown Of libnvrtc.so: TERN_STANDIN_NVRTC_VERSION=13.0, TERN_STANDIN_CXX=g++. */
+ *                                             unknown
+ * Of libnvrtc.so: TERN_STANDIN_NVRTC_VERSION=13.0, TERN_STANDIN_CXX=g++. */
 #ifndef TERN_STAND_IN_CONTROL_H
 #define TERN_STAND_IN_CONTROL_H
 

@@ -15,6 +15,7 @@ enum {
     CU_OUT_OF_MEMORY = 2,
     CU_NOT_INITIALIZED = 3,
     CU_STUB_LIBRARY = 34,
+    CU_DEVICE_UNAVAILABLE = 46,
     CU_NO_DEVICE = 100,
     CU_INVALID_DEVICE = 101,
     CU_INVALID_IMAGE = 200,
@@ -38,6 +39,8 @@ enum {
     CU_NOT_SUPPORTED = 801,
     CU_UNKNOWN = 999
 };
+
+enum { CU_COMPUTE_PROHIBITED = 2 };
 
 enum { /* device attributes */
        CU_MAX_THREADS_PER_BLOCK = 1,

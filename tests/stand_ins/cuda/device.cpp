@@ -111,6 +111,7 @@ int attribute_of(const Device &d, int attribute)
     case CU_UNIFIED_ADDRESSING: return 1;
     case CU_ASYNC_ENGINE_COUNT: return 2;
     case CU_L2_CACHE_SIZE: return 4 << 20;
+    case CU_COMPUTE_MODE: return (int)number_of("TERN_STANDIN_CUDA_COMPUTE_MODE", 0);
     case CU_PCI_BUS_ID: return d.index + 1;
     case CU_CAPABILITY_MAJOR: return d.capability / 10;
     case CU_CAPABILITY_MINOR: return d.capability % 10;
@@ -179,18 +180,23 @@ EXPORT CUresult cuDeviceGetName(char *name, int bytes, CUdevice handle)
     return CU_OK;
 }
 
-static CUresult get_uuid(const char *entry, CUuuid *out_uuid, CUdevice handle)
+/* Of a part of a card (MIG) the first version of the entry tells the card's. */
+static CUresult get_uuid(const char *entry, CUuuid *out_uuid, CUdevice handle, bool part)
 {
     ENTRY(entry, driver);
     WITH_DEVICE(d, handle);
     if (!out_uuid) return CU_INVALID_VALUE;
     *out_uuid = uuid_of(d->index);
+    if (part && number_of("TERN_STANDIN_CUDA_MIG", 0)) out_uuid->bytes[0] = 0x4d;
     return CU_OK;
 }
-EXPORT CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) { return get_uuid("cuDeviceGetUuid", uuid, device); }
+EXPORT CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
+{
+    return get_uuid("cuDeviceGetUuid", uuid, device, false);
+}
 EXPORT CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
 {
-    return get_uuid("cuDeviceGetUuid_v2", uuid, device);
+    return get_uuid("cuDeviceGetUuid_v2", uuid, device, true);
 }
 
 EXPORT CUresult cuDeviceGetPCIBusId(char *text, int bytes, CUdevice handle)
@@ -227,6 +233,7 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(Context **out_context, CUdevice handle)
     ENTRY("cuDevicePrimaryCtxRetain", driver);
     WITH_DEVICE(d, handle);
     if (!out_context) return CU_INVALID_VALUE;
+    if (attribute_of(*d, CU_COMPUTE_MODE) == CU_COMPUTE_PROHIBITED) return CU_DEVICE_UNAVAILABLE;
     if (!d->context) {
         d->context = new Context(); /* kept for good: handles to it stay readable */
         d->context->device = d;
