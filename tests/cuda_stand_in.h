@@ -73,6 +73,7 @@ typedef struct cuda_stand_in {
     const char *(*failed_call)(void);
     void (*hang)(uint64_t operation);
     int64_t (*live)(void);
+    uint64_t (*late_uploads)(void);
     uint64_t (*reports)(char *out_text, size_t bytes);
 } cuda_stand_in;
 

@@ -156,10 +156,29 @@ static void test_threads_share_a_device(void **state)
     }
     cuda_life_end(&l);
     assert_int_equal(cu->live(), 0);
+    assert_int_equal(cu->late_uploads(), 0);
     cuda_life_expect_no_report();
 }
 
 /* -------------------------------------------------------------------- reset */
+
+/* Before anything here has loaded the plug-in, since that would be refused too: another library has started CUDA. */
+static void test_a_child_cannot_start(void **state)
+{
+    (void)state;
+    int result = 0;
+    NEED_CUDA_LIFE();
+    OK(cu->init(0));
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        const tern_status status = cuda_life_backend->load();
+        _exit(status == TERN_ERROR_NOT_FOUND && strstr(tern_error_message(), "was forked") ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &result, 0), child);
+    assert_true(WIFEXITED(result));
+    assert_int_equal(WEXITSTATUS(result), 0);
+}
 
 static void test_a_reset_card_is_lost(void **state)
 {
@@ -235,8 +254,11 @@ int main(void)
     (void)setenv("TERN_NVRTC_LIBRARY", CUDA_STAND_IN_NVRTC, 0);
     (void)setenv("TERN_STANDIN_CUDA_DEVICES", "2", 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_thread_keeps_its_context), cmocka_unit_test(test_a_shared_context_lives_on),
-        cmocka_unit_test(test_threads_share_a_device),       cmocka_unit_test(test_a_forked_child_is_refused),
+        cmocka_unit_test(test_a_child_cannot_start),
+        cmocka_unit_test(test_the_thread_keeps_its_context),
+        cmocka_unit_test(test_a_shared_context_lives_on),
+        cmocka_unit_test(test_threads_share_a_device),
+        cmocka_unit_test(test_a_forked_child_is_refused),
         cmocka_unit_test(test_a_reset_card_is_lost), /* last: what it drops stays counted */
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

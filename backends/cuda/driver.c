@@ -75,46 +75,43 @@ static const tern_symbol symbols[] = {
 #undef SYMBOL
 };
 
-static const char *library_path(void) { return tern_symbol_path(&tern_cu.cuInit, "libcuda.so.1"); }
+/* Why cuInit failed, as far as its code tells. */
+static const struct {
+    CUresult code;
+    const char *hint;
+} start_hints[] = {
+    {CUDA_ERROR_NOT_INITIALIZED, "a process that was forked from one that uses CUDA cannot; start it anew (exec)"},
+    {CUDA_ERROR_STUB_LIBRARY, "it is the CUDA toolkit's stub, not the driver; take its folder out of LD_LIBRARY_PATH, "
+                              "and install the card's driver"},
+    {CUDA_ERROR_SYSTEM_NOT_READY, "the links between the cards are not up; start nvidia-fabricmanager"},
+    {CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, "it does not fit the kernel's NVIDIA module; reboot after a driver update"},
+    {CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE, "take the cuda-compat folder out of LD_LIBRARY_PATH"},
+    {CUDA_ERROR_ANY_OTHER, "if nvidia-smi works, load nvidia_uvm (nvidia-modprobe -u) or give the container "
+                           "/dev/nvidia*"},
+};
 
 /* A driver without a card is no error: it has 0 devices. */
 static tern_status driver_start(void)
 {
     const CUresult code = tern_cu.cuInit(0);
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    size_t row = 0;
     tern_status status;
     if (code == CUDA_SUCCESS) {
         TERN_TRY(CU_CALL(NULL, cuDriverGetVersion, &driver.version));
         TERN_TRY(CU_CALL(NULL, cuDeviceGetCount, &driver.count));
         if (driver.count > 0) return TERN_OK;
     }
-    switch (code) {
-    case CUDA_SUCCESS:
-    case CUDA_ERROR_NO_DEVICE:
+    if (code == CUDA_SUCCESS || code == CUDA_ERROR_NO_DEVICE) {
         driver.count = 0;
         snprintf(driver.why_none, sizeof driver.why_none,
                  "NVIDIA's driver is there but shows no card (cuInit: %s); look at nvidia-smi%s%s", code_name(code),
                  visible ? ", and at CUDA_VISIBLE_DEVICES, which is " : "", visible ? visible : "");
         return TERN_OK;
-    case CUDA_ERROR_STUB_LIBRARY:
-        return tern_error(
-            TERN_ERROR_NOT_FOUND,
-            "%s is the CUDA toolkit's stub, not the driver (cuInit: CUDA_ERROR_STUB_LIBRARY, 34); take its "
-            "folder out of LD_LIBRARY_PATH, and install the card's driver",
-            library_path());
-    case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
-    case CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE:
-        return tern_error(
-            TERN_ERROR_NOT_FOUND,
-            "%s does not fit the kernel's NVIDIA module (cuInit: %s, %d); reboot after a driver update, or "
-            "take a cuda-compat folder out of LD_LIBRARY_PATH",
-            library_path(), code_name(code), code);
-    default:
-        return tern_error(TERN_ERROR_NOT_FOUND,
-                          "NVIDIA's driver does not start (cuInit of %s: %s, %d); if nvidia-smi works, load nvidia_uvm "
-                          "(nvidia-modprobe -u) or give the container /dev/nvidia*",
-                          library_path(), code_name(code), code);
     }
+    while (start_hints[row].code != code && start_hints[row].code != CUDA_ERROR_ANY_OTHER) row++;
+    return tern_error(TERN_ERROR_NOT_FOUND, "NVIDIA's driver does not start (cuInit of %s: %s, %d): %s",
+                      tern_symbol_path(&tern_cu.cuInit, "libcuda.so.1"), code_name(code), code, start_hints[row].hint);
 fail:
     return status;
 }

@@ -128,8 +128,10 @@ static tern_status part_record(recorder *r, const tern_program_desc *desc, uint3
             goto fail;
         }
     }
-    TERN_TRY(CU_CALL(r->device, cuGraphInstantiateWithFlags, &r->program->parts[r->program->part_count], r->graph, 0));
+    CUgraphExec *part = &r->program->parts[r->program->part_count];
+    TERN_TRY(CU_CALL(r->device, cuGraphInstantiateWithFlags, part, r->graph, 0));
     r->program->part_count++;
+    TERN_TRY(CU_CALL(r->device, cuGraphUpload, *part, r->device->stream)); /* else the first step would allocate */
 fail:
     CU_RELEASE(cuGraphDestroy, r->graph);
     return status;

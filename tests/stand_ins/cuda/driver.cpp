@@ -219,6 +219,8 @@ EXPORT uint64_t tern_standin_cuda_fail_call(uint64_t call, int result)
 
 EXPORT const char *tern_standin_cuda_failed_call(void) { return state.failed_call; }
 
+EXPORT uint64_t tern_standin_cuda_late_uploads(void) { return state.late_uploads; }
+
 EXPORT void tern_standin_cuda_hang(uint64_t operation)
 {
     std::unique_lock<std::mutex> lock(state.lock);

@@ -93,7 +93,7 @@ struct State {
     int fail_result = 0;
     const char *failed_call = "";
     int64_t leaked = 0;
-    uint64_t reports = 0;
+    uint64_t reports = 0, late_uploads = 0;
     std::string last_report;
 };
 extern State &state;

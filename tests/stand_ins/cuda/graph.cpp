@@ -40,6 +40,7 @@ struct GraphExec {
     Context *context;
     std::vector<Step> steps;
     Op last;
+    bool is_uploaded = false;
 };
 
 size_t graphs_alive() { return state.graphs.size() + state.executables.size(); }
@@ -271,7 +272,9 @@ EXPORT CUresult cuGraphUpload(GraphExec *exec, void *stream)
 {
     ENTRY("cuGraphUpload", context);
     WITH_EXEC(exec);
-    return stream_of(stream) ? CU_OK : CU_INVALID_HANDLE;
+    if (!stream_of(stream)) return CU_INVALID_HANDLE;
+    exec->is_uploaded = true;
+    return CU_OK;
 }
 
 static CUresult set_kernel(const char *entry, GraphExec *exec, Node *node, const CUDA_KERNEL_NODE_PARAMS *p)
@@ -299,6 +302,8 @@ EXPORT CUresult cuGraphLaunch(GraphExec *exec, void *handle)
     WITH_EXEC(exec);
     Stream *stream = stream_of(handle);
     if (!stream) return CU_INVALID_HANDLE;
+    state.late_uploads += !exec->is_uploaded;
+    exec->is_uploaded = true;
     std::shared_ptr<std::vector<Step>> steps(new std::vector<Step>(exec->steps));
     std::shared_ptr<std::vector<Op>> times(new std::vector<Op>(steps->size()));
     std::vector<Op> after = {exec->last};
