@@ -34,7 +34,7 @@ static void test_choice(void **state)
 {
     (void)state;
     CUuuid uuid;
-    char text[40], *at = text;
+    char text[40], *at = text, told[48];
     int second = 0;
     NEED_STAND_IN();
     command_environment("TERN_STANDIN_CUDA_DEVICES", "2");
@@ -45,6 +45,10 @@ static void test_choice(void **state)
     expect_choice("sm_90", "cuda: stand-in sm_90");
     expect_choice("sm_75", NULL);
     expect_choice("0000:02:00.0", "cuda: stand-in sm_90");
+    expect_choice("02:00.0", "cuda: stand-in sm_90");
+    expect_choice("00000000:02:00.0", "cuda: stand-in sm_90"); /* as nvidia-smi has it */
+    expect_choice("00000001:02:00.0", NULL);
+    expect_choice("02:00.01", NULL);
     (void)setenv("TERN_STANDIN_CUDA_DEVICES", "2", 1);
     assert_int_equal(cu->init(0), 0);
     assert_int_equal(cu->device_get(&second, 1), 0);
@@ -52,6 +56,8 @@ static void test_choice(void **state)
     for (size_t i = 0; i < 16; i++)
         at += sprintf(at, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", (unsigned char)uuid.bytes[i]);
     expect_choice(text, "cuda: stand-in sm_90");
+    (void)snprintf(told, sizeof told, "GPU-%s", text); /* as `nvidia-smi -L` has it */
+    expect_choice(told, "cuda: stand-in sm_90");
     command_environment("TERN_STANDIN_CUDA_MIG", "1"); /* a part of a card has a UUID of its own */
     expect_choice(text, NULL);
     text[0] = '4', text[1] = 'd';

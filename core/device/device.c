@@ -83,10 +83,11 @@ static bool contains_ignoring_case(const char *text, const char *part)
     return false;
 }
 
-/* Equal but for case and dashes; an empty uuid equals nothing. */
+/* Equal but for case, dashes and what nvidia-smi puts before one; an empty uuid equals nothing. */
 static bool same_uuid(const char *uuid, const char *which)
 {
     if (!*uuid) return false;
+    if (strncmp(which, "GPU-", 4) == 0 || strncmp(which, "MIG-", 4) == 0) which += 4;
     for (;;) {
         while (*uuid == '-') uuid++;
         while (*which == '-') which++;
@@ -97,12 +98,20 @@ static bool same_uuid(const char *uuid, const char *which)
     }
 }
 
-/* "0000:03:00.0", or "03:00.0" in domain 0. */
+/* The numbers of "0000:03:00.0", or of "03:00.0", which is in domain 0. */
+static bool pci_parse(const char *text, unsigned n[4])
+{
+    int end = 0;
+    if (sscanf(text, "%8x:%2x:%2x.%1x%n", &n[0], &n[1], &n[2], &n[3], &end) == 4) return text[end] == 0;
+    n[0] = 0;
+    return sscanf(text, "%2x:%2x.%1x%n", &n[1], &n[2], &n[3], &end) == 3 && text[end] == 0;
+}
+
+/* As numbers, since tools print domains of 4 or of 8 digits, or none. */
 static bool same_pci(const char *pci, const char *which)
 {
-    if (!*pci) return false;
-    if (strcmp(pci, which) == 0) return true;
-    return strncmp(pci, "0000:", 5) == 0 && strcmp(pci + 5, which) == 0;
+    unsigned a[4], b[4];
+    return pci_parse(pci, a) && pci_parse(which, b) && memcmp(a, b, sizeof a) == 0;
 }
 
 /* True if `which` is meant as a number: one or two digits, or any number that is a device's. ("3090" is a part of a
