@@ -32,6 +32,7 @@ const cuda_stand_in *cuda_stand_in_find(void)
     *(void **)&table.failed_call = symbol_of(library, "tern_standin_cuda_failed_call");
     *(void **)&table.hang = symbol_of(library, "tern_standin_cuda_hang");
     *(void **)&table.late_uploads = symbol_of(library, "tern_standin_cuda_late_uploads");
+    *(void **)&table.pending = symbol_of(library, "tern_standin_cuda_pending");
     *(void **)&table.live = symbol_of(library, "tern_standin_cuda_live");
     *(void **)&table.reports = symbol_of(library, "tern_standin_cuda_reports");
     return &table;

@@ -74,6 +74,7 @@ typedef struct cuda_stand_in {
     void (*hang)(uint64_t operation);
     int64_t (*live)(void);
     uint64_t (*late_uploads)(void);
+    uint64_t (*pending)(void);
     uint64_t (*reports)(char *out_text, size_t bytes);
 } cuda_stand_in;
 

@@ -111,6 +111,61 @@ static void test_every_call_fails_once(void **state)
     tern_log_set(NULL, NULL);
 }
 
+static tern_status entry_create(cuda_life *l)
+{
+    tern_backend_buffer *buffer = NULL;
+    const tern_status status = cuda_life_backend->buffer_create(l->device, 64, TERN_BUFFER_DEVICE, &buffer);
+    cuda_life_backend->buffer_destroy(l->device, buffer);
+    return status;
+}
+
+static tern_status entry_write(cuda_life *l)
+{
+    const uint32_t word = 7;
+    return cuda_life_backend->buffer_write(l->device, l->x, 0, &word, sizeof word);
+}
+
+static tern_status entry_read(cuda_life *l)
+{
+    uint32_t word = 0;
+    return cuda_life_backend->buffer_read(l->device, l->x, 0, &word, sizeof word);
+}
+
+static tern_status entry_submit(cuda_life *l)
+{
+    uint64_t ticket = 0;
+    return cuda_life_backend->program_submit(l->device, l->program, &ticket);
+}
+
+/* Whatever of it failed: the caller may free or reuse its memory, and the next the device's staging memory. */
+static void test_what_failed_runs_no_more(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        tern_status (*call)(cuda_life *);
+    } entries[] = {{"create", entry_create}, {"write", entry_write}, {"read", entry_read}, {"submit", entry_submit}};
+    cuda_life l = {0};
+    NEED_CUDA_LIFE();
+    tern_log_set(cuda_life_no_log, NULL);
+    TEST_OK(cuda_life_set_up(&l, 0));
+    for (size_t e = 0; e < sizeof entries / sizeof *entries; e++)
+        for (uint64_t call = 1;; call++) {
+            (void)cu->fail_call(call, CU_NOT_SUPPORTED);
+            const tern_status status = entries[e].call(&l);
+            const char *failed = cu->failed_call();
+            const uint64_t pending = cu->pending();
+            if (status < 0 && pending != 0)
+                fail_msg("%s: %s failed, and %llu operations still run", entries[e].name, failed,
+                         (unsigned long long)pending);
+            (void)cu->fail_call(0, 0);
+            if (!*failed) break;
+        }
+    cuda_life_end(&l);
+    cuda_life_expect_no_report();
+    tern_log_set(NULL, NULL);
+}
+
 /* --------------------------------------------------------------------- hang */
 
 /* The program never ends: wait says so when its time is over, and closing does not wait for it. */
@@ -196,6 +251,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_absence),
         cmocka_unit_test(test_every_call_fails_once),
+        cmocka_unit_test(test_what_failed_runs_no_more),
         cmocka_unit_test(test_a_hang_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -63,10 +63,12 @@ static tern_status staging_move(tern_backend_device *device, tern_backend_buffer
                                 bool to_device)
 {
     const CUdeviceptr at = buffer->address + offset;
-    const tern_status status = to_device
-                                   ? CU_CALL(device, cuMemcpyHtoDAsync, at, device->staging, bytes, device->stream)
+    tern_status status = to_device ? CU_CALL(device, cuMemcpyHtoDAsync, at, device->staging, bytes, device->stream)
                                    : CU_CALL(device, cuMemcpyDtoHAsync, device->staging, at, bytes, device->stream);
-    return status < 0 ? status : cuda_drain_locked(device);
+    if (status < 0) return status;
+    status = cuda_drain_locked(device);
+    /* The copy may be running all the same, and the next one to come here uses the memory for its own. */
+    return status < 0 ? tern_plugin_finish_failed(device, status, cuda_drain_locked) : TERN_OK;
 }
 
 tern_status cuda_buffer_transfer(tern_backend_device *device, tern_backend_buffer *buffer, uint64_t offset,

@@ -36,6 +36,8 @@ void tern_standin_cuda_hang(uint64_t operation);
 /* Allocations, streams, events, modules, graphs and contexts that exist, and those that a healthy context still had
  * when it was released. */
 int64_t tern_standin_cuda_live(void);
+/* Copies, fills, kernels and graphs that were given to a device and have not been done. */
+uint64_t tern_standin_cuda_pending(void);
 /* Graphs that were launched before they were uploaded, so that a step had to; none of ours should. */
 uint64_t tern_standin_cuda_late_uploads(void);
 /* Misuse that a real driver would not tell: guard bytes overwritten, what is wrong in kernels, calls that would wait

@@ -219,6 +219,14 @@ EXPORT uint64_t tern_standin_cuda_fail_call(uint64_t call, int result)
 
 EXPORT const char *tern_standin_cuda_failed_call(void) { return state.failed_call; }
 
+EXPORT uint64_t tern_standin_cuda_pending(void)
+{
+    std::unique_lock<std::mutex> lock(state.lock);
+    uint64_t count = 0;
+    for (const auto &pending : state.pending) count += pending.second->work != nullptr; /* events have none */
+    return count;
+}
+
 EXPORT uint64_t tern_standin_cuda_late_uploads(void) { return state.late_uploads; }
 
 EXPORT void tern_standin_cuda_hang(uint64_t operation)
