@@ -20,7 +20,7 @@
 #include "core/kernel/tape.h"
 #include "core/tern.h"
 
-#define TERN_BACKEND_ABI 1u
+#define TERN_BACKEND_ABI 2u
 
 typedef struct tern_backend_device tern_backend_device; /* each plug-in defines these four */
 typedef struct tern_backend_buffer tern_backend_buffer;
@@ -49,6 +49,16 @@ enum {                                    /* device features, bits */
        TERN_FEATURE_STORAGE_8 = 1u << 9,      /* 8-bit loads and stores */
 };
 
+/* One product of the device's matrix units: m x k times k x n of dtype, added to m x n of f32. F16 and BF16 products
+ * are exact; with F32 operands are rounded to tf32 (8 bits of exponent, 10 of mantissa). */
+typedef struct tern_matrix_shape {
+    int32_t dtype;
+    uint32_t m, n, k;
+    uint32_t
+        subgroup; /* lanes that hold such a matrix together; 1: the registers of one thread, which any device has */
+} tern_matrix_shape;
+#define TERN_MATRIX_SHAPES 8
+
 typedef struct tern_device_info {
     char name[256], driver[256];
     char uuid[40]; /* lower-case hex with dashes, or "" */
@@ -67,6 +77,10 @@ typedef struct tern_device_info {
      * every loop WITHOUT a word; 0: none. Lavapipe: 65,535. Kernels must stay below: split the loop, unroll, or spread
      * it. */
     uint32_t max_loop_turns;
+    /* What kernels of this device may use of its matrix units, the preferred first; 0: none, or none that core has
+     * words for (shaders/dialect). A tf32 shape is listed where there is one and used only where the user allows it. */
+    uint32_t matrix_count;
+    tern_matrix_shape matrix[TERN_MATRIX_SHAPES];
 } tern_device_info;
 
 typedef struct tern_open_options {
@@ -152,7 +166,8 @@ enum {
 typedef struct tern_variant {
     uint32_t group[3];               /* work-group size */
     uint32_t tile_m, tile_n, tile_k; /* per group */
-    uint32_t thread_m, thread_n;     /* per thread */
+    uint32_t thread_m, thread_n;     /* per thread; with fragments per sub-group */
+    tern_matrix_shape fragment;      /* subgroup 0: no fragments; else the group is whole sub-groups of so many lanes */
     uint32_t shared_bytes;
     bool shared_form;    /* stages operands through shared memory; else registers only */
     bool row_per_thread; /* tapes: one thread walks a whole row; else one group per row */

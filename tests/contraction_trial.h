@@ -30,6 +30,8 @@ void stored_free(stored *x);
 
 /* got's error within the rule above? floor: least norm that counts. Says `what`, and fails, if not. */
 void stored_check(const char *what, stored *got, const double *wanted, double floor);
+/* more: allowed on top of that, for operands that a device rounds. */
+void stored_check_more(const char *what, stored *got, const double *wanted, double floor, double more);
 
 /* ------------------------------------------------------------------ matmul */
 
@@ -41,6 +43,8 @@ typedef struct matmul_trial {
     uint32_t a_pad, b_pad;                    /* added to the leading dimensions */
     trial_epilogue end;
     uint8_t a_dtype, b_dtype, y_dtype; /* y's is the residual's too */
+    const char *variant;               /* part of the name of the variant that must be chosen; NULL: any */
+    double more;                       /* tolerance on top, of the norm */
 } matmul_trial;
 void matmul_try(const conformance *c, const matmul_trial *t);
 

@@ -170,7 +170,8 @@ static void test_device(void **state)
 {
     (void)state;
     tern_device *device = NULL;
-    const tern_cli_device null = {"null", "0", 0}, automatic = {"auto", "1", 0}, absent = {"null", "7", 0};
+    const tern_cli_device null = {"null", "0", 0, false}, automatic = {"auto", "1", 0, false},
+                          absent = {"null", "7", 0, false};
     TEST_OK(tern_cli_open_device(&null, &device));
     assert_string_equal(tern_device_name(device), "null: null");
     tern_device_close(device);

@@ -49,6 +49,21 @@ fail:
     return status;
 }
 
+/* What shaders/dialect/cuda_matrix.h has words for: mma.sync from compute capability 8.0 on. */
+static tern_status list_matrices(CUdevice id, tern_device_info *info)
+{
+    static const tern_matrix_shape shapes[] = {
+        {TERN_BF16, 16, 16, 16, 32}, {TERN_F16, 16, 16, 16, 32}, {TERN_F32, 16, 16, 8, 32}};
+    uint32_t major = 0;
+    tern_status status;
+    TERN_TRY(ask(id, CU_COMPUTE_CAPABILITY_MAJOR, &major));
+    if (major < 8) return TERN_OK;
+    info->matrix_count = sizeof shapes / sizeof *shapes;
+    memcpy(info->matrix, shapes, sizeof shapes);
+fail:
+    return status;
+}
+
 /* The version of NVIDIA's kernel module, " (580.65.06)", for reports; "" where it does not say. */
 static void module_version(char *out_text, size_t bytes)
 {
@@ -99,6 +114,7 @@ static tern_status info_query(CUdevice id, tern_device_info *info)
     tern_status status;
     memset(info, 0, sizeof *info);
     TERN_TRY(query_limits(id, info, &integrated));
+    TERN_TRY(list_matrices(id, info));
     TERN_TRY(query_identity(id, info));
     info->kind = integrated ? TERN_DEVICE_INTEGRATED_GPU : TERN_DEVICE_DISCRETE_GPU;
     info->features = TERN_FEATURE_RENDERS | TERN_FEATURE_STORAGE_16 | TERN_FEATURE_STORAGE_8 |

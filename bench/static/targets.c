@@ -54,18 +54,28 @@ const static_target *static_target_find(const char *name)
 
 /* ------------------------------------------------------------------ devices */
 
+#define TENSOR_CORES                                                                                                   \
+    {                                                                                                                  \
+        {TERN_BF16, 16, 16, 16, 32}, { TERN_F16, 16, 16, 16, 32 }                                                      \
+    }
+#define DPAS                                                                                                           \
+    {                                                                                                                  \
+        {TERN_BF16, 8, 8, 16, 8}, { TERN_F16, 8, 8, 16, 8 }                                                            \
+    }
+
 /* Vendors' data sheets. shared_bytes is what a kernel gets without asking for more. */
 static const struct paper {
     const char *target, *name;
     uint32_t subgroup_min, subgroup_max, shared_bytes, max_groups_x, threads;
     uint64_t memory_bytes, max_allocation_bytes;
+    tern_matrix_shape matrix[2]; /* as the plug-ins list them; without tf32, which is off unless asked for */
 } papers[] = {
-    {"sm_80", "NVIDIA A100", 32, 32, 49152, 2147483647, 108, 40 * GIB, 40 * GIB},
-    {"sm_86", "NVIDIA GeForce RTX 3090", 32, 32, 49152, 2147483647, 82, 24 * GIB, 24 * GIB},
-    {"sm_89", "NVIDIA GeForce RTX 4090", 32, 32, 49152, 2147483647, 128, 24 * GIB, 24 * GIB},
-    {"sm_90a", "NVIDIA H100", 32, 32, 49152, 2147483647, 132, 80 * GIB, 80 * GIB},
-    {"sm_120", "NVIDIA GeForce RTX 5090", 32, 32, 49152, 2147483647, 170, 32 * GIB, 32 * GIB},
-    {"dg2", "Intel Arc A770", 8, 32, 65536, 4294967295u, 512, 16 * GIB, 4 * GIB - 4096},
+    {"sm_80", "NVIDIA A100", 32, 32, 49152, 2147483647, 108, 40 * GIB, 40 * GIB, TENSOR_CORES},
+    {"sm_86", "NVIDIA GeForce RTX 3090", 32, 32, 49152, 2147483647, 82, 24 * GIB, 24 * GIB, TENSOR_CORES},
+    {"sm_89", "NVIDIA GeForce RTX 4090", 32, 32, 49152, 2147483647, 128, 24 * GIB, 24 * GIB, TENSOR_CORES},
+    {"sm_90a", "NVIDIA H100", 32, 32, 49152, 2147483647, 132, 80 * GIB, 80 * GIB, TENSOR_CORES},
+    {"sm_120", "NVIDIA GeForce RTX 5090", 32, 32, 49152, 2147483647, 170, 32 * GIB, 32 * GIB, TENSOR_CORES},
+    {"dg2", "Intel Arc A770", 8, 32, 65536, 4294967295u, 512, 16 * GIB, 4 * GIB - 4096, DPAS},
 };
 
 static void fill(const struct paper *paper, tern_device_info *info)
@@ -86,6 +96,8 @@ static void fill(const struct paper *paper, tern_device_info *info)
     info->subgroup_max = paper->subgroup_max;
     info->offset_alignment = 256;
     info->threads = paper->threads;
+    info->matrix_count = sizeof paper->matrix / sizeof *paper->matrix;
+    memcpy(info->matrix, paper->matrix, sizeof paper->matrix);
 }
 
 tern_status static_target_open(const static_target *target, tern_device **out_device)

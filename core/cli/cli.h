@@ -62,12 +62,13 @@ typedef struct tern_cli_device {
     const char *backend; /* "auto" */
     const char *device;  /* number, part of a name, UUID or PCI address; NULL: the best */
     int64_t threads;     /* CPU only, 0: all */
+    bool allow_tf32;
 } tern_cli_device;
 #define TERN_CLI_DEVICE_DEFAULTS                                                                                       \
     {                                                                                                                  \
-        "auto", NULL, 0                                                                                                \
+        "auto", NULL, 0, false                                                                                         \
     }
-/* Three rows of an option table. */
+/* Four rows of an option table. */
 #define TERN_CLI_DEVICE_OPTIONS(d)                                                                                     \
     {"backend", TERN_CLI_TEXT, &(d)->backend, "NAME", 0, 0, "auto, cuda, level_zero, vulkan, opencl, cpu or null"},    \
         {"device",                                                                                                     \
@@ -77,8 +78,10 @@ typedef struct tern_cli_device {
          0,                                                                                                            \
          0,                                                                                                            \
          "the backend's device: number, part of its name, UUID or PCI address"},                                       \
+        {"threads", TERN_CLI_INTEGER, &(d)->threads, "N", 0, 1024, "worker threads on the CPU, 0: one per core"},      \
     {                                                                                                                  \
-        "threads", TERN_CLI_INTEGER, &(d)->threads, "N", 0, 1024, "worker threads on the CPU, 0: one per core"         \
+        "allow-tf32", TERN_CLI_FLAG, &(d)->allow_tf32, NULL, 0, 0,                                                     \
+            "matrix products of f32 on tf32 units where the device has them: faster, operands rounded to 11 bits"      \
     }
 TERN_MUST_USE tern_status tern_cli_open_device(const tern_cli_device *options, tern_device **out_device);
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/dtype.h"
 #include "core/cli/cli.h"
 #include "core/cli/devices.h"
 #include "core/device/hints.h"
@@ -125,6 +126,19 @@ static void print_limits(const tern_device_info *info)
            info->threads, info->kind == TERN_DEVICE_CPU ? "threads" : "compute units");
 }
 
+/* "bf16 16x16x16, tf32 16x16x8": products that tern has kernels for. */
+static void describe_matrices(const tern_device_info *info, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = 0;
+    for (uint32_t i = 0; i < info->matrix_count && used + 1 < bytes; i++) {
+        const tern_matrix_shape *m = &info->matrix[i];
+        const int length = snprintf(text + used, bytes - used, "%s%s %ux%ux%u", i ? ", " : "",
+                                    m->dtype == TERN_F32 ? "tf32" : tern_dtype(m->dtype)->name, m->m, m->n, m->k);
+        used += length > 0 ? (size_t)length : 0;
+    }
+}
+
 static void print_device(const found *f, uint32_t b, uint32_t i)
 {
     const tern_device_listing *listing = &f->backends[b].list[i];
@@ -142,6 +156,8 @@ static void print_device(const found *f, uint32_t b, uint32_t i)
             comma = ", ";
         }
     printf("%s\n", *comma ? "" : "none of those that tern asks for");
+    describe_matrices(info, notes, sizeof notes);
+    if (*notes) printf("      matrices  %s\n", notes);
     if (*info->uuid) printf("      uuid      %s\n", info->uuid);
     if (*info->pci) printf("      pci       %s\n", info->pci);
     const char *other = same_card(f, b, info->uuid, &number);
@@ -211,6 +227,8 @@ cJSON *tern_cli_device_json(const tern_backend *backend, const tern_device_listi
     cJSON *list = cJSON_AddArrayToObject(json, "features");
     for (size_t i = 0; i < FEATURE_COUNT; i++)
         if (info->features & features[i].bit) cJSON_AddItemToArray(list, cJSON_CreateString(features[i].name));
+    describe_matrices(info, notes, sizeof notes);
+    cJSON_AddStringToObject(json, "matrices", notes);
     get_notes(backend, listing->index, notes, sizeof notes);
     cJSON_AddStringToObject(json, "notes", notes);
     return json;

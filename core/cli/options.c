@@ -215,5 +215,6 @@ tern_status tern_cli_open_device(const tern_cli_device *options, tern_device **o
     if (length < 0 || (size_t)length >= sizeof name)
         return tern_error(TERN_ERROR_INVALID, "the name of the device is too long (%d characters); see `tern devices`",
                           length);
-    return tern_device_open_with(name, &open, out_device);
+    tern_status status = tern_device_open_with(name, &open, out_device);
+    return status < 0 ? status : tern_device_allow_tf32(*out_device, options->allow_tf32);
 }

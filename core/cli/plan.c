@@ -25,7 +25,7 @@ typedef struct plan_command {
 
 static int parse(plan_command *c, int argc, char **argv, tern_gpt2_options *out_shape)
 {
-    enum { OWN = 5, BEFORE = TERN_CLI_MODEL_OPTION_COUNT + TERN_TRAIN_OPTIMIZER_ROWS, COUNT = BEFORE + OWN };
+    enum { OWN = 6, BEFORE = TERN_CLI_MODEL_OPTION_COUNT + TERN_TRAIN_OPTIMIZER_ROWS, COUNT = BEFORE + OWN };
     tern_cli_option options[COUNT] = {{0}};
     const tern_cli_option own[OWN] = {
         {"limits", TERN_CLI_TEXT, &c->limits, "PROFILE", 0, 0,

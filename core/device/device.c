@@ -161,6 +161,26 @@ static void compose_title(tern_device *device)
         snprintf(device->title, sizeof device->title, "%s: %s", device->backend->name, info->name);
 }
 
+/* tf32 shapes last, so that matrix_count alone says whether they count. */
+static void sort_matrices(tern_device *device)
+{
+    const tern_device_info given = device->info;
+    uint32_t place = 0;
+    device->matrix_total = given.matrix_count;
+    for (int tf32 = 0; tf32 < 2; tf32++)
+        for (uint32_t i = 0; i < given.matrix_count; i++)
+            if ((given.matrix[i].dtype == TERN_F32) == tf32) device->info.matrix[place++] = given.matrix[i];
+}
+
+tern_status tern_device_allow_tf32(tern_device *device, bool allow)
+{
+    if (!device) return tern_error(TERN_ERROR_INVALID, "the device is NULL; open one with tern_device_open");
+    uint32_t count = 0;
+    while (count < device->matrix_total && (allow || device->info.matrix[count].dtype != TERN_F32)) count++;
+    device->info.matrix_count = count;
+    return TERN_OK;
+}
+
 static tern_status open_listing(const tern_backend *backend, const tern_device_listing *listing,
                                 const tern_open_options *options, tern_device **out_device)
 {
@@ -172,7 +192,9 @@ static tern_status open_listing(const tern_backend *backend, const tern_device_l
     device->info = listing->info;
     if (options->threads && device->info.kind == TERN_DEVICE_CPU) device->info.threads = options->threads;
     compose_title(device);
-    tern_status status = backend->open(listing->index, options, &device->handle);
+    sort_matrices(device);
+    tern_status status = tern_device_allow_tf32(device, false);
+    if (status == TERN_OK) status = backend->open(listing->index, options, &device->handle);
     if (status < 0) {
         free(device);
         return status;

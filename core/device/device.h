@@ -12,7 +12,9 @@
 struct tern_device {
     const tern_backend *backend;
     tern_backend_device *handle;
-    tern_device_info info; /* as queried, lowered by a limits profile where one was given */
+    tern_device_info
+        info; /* as queried, lowered by a limits profile where one was given, without tf32 unless allowed */
+    uint32_t matrix_total; /* of info.matrix, tf32 shapes included: they stand last */
     char title[320];       /* "cpu: AMD EPYC (2 threads)" */
 };
 

@@ -108,6 +108,11 @@ static void add_glsl_extensions(renderer *r)
     if (bytes) tern_text_add(&r->text, "#extension GL_EXT_shader_8bit_storage : require\n");
     if (shorts) tern_text_add(&r->text, "#extension GL_EXT_shader_16bit_storage : require\n");
     if (r->addresses) tern_text_add(&r->text, "#extension GL_EXT_buffer_reference : require\n");
+    if (r->desc->variant.fragment.subgroup > 1)
+        tern_text_add(&r->text, "#extension GL_KHR_cooperative_matrix : require\n"
+                                "#extension GL_KHR_memory_scope_semantics : require\n"
+                                "#extension GL_KHR_shader_subgroup_basic : require\n"
+                                "#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require\n");
 }
 
 /* restrict only where a tensor is not updated in place. */
@@ -175,6 +180,11 @@ static void add_access_words(renderer *r, tern_dialect dialect)
             snprintf(index, sizeof index, "%s%u + (i)", start, i);
         else
             snprintf(index, sizeof index, "i");
+        if (i < 2 && r->desc->variant.fragment.subgroup != 0) { /* a fragment's operands: as stored, and where */
+            const bool whole = r->desc->variant.fragment.dtype == TERN_F32;
+            tern_text_add(&r->text, "#define RAW%u(i) %s(%s[%s])\n", i, whole ? "AS_U32" : "U32", array, index);
+            if (dialect != TERN_DIALECT_GLSL) tern_text_add(&r->text, "#define AT%u(i) (%s + (%s))\n", i, array, index);
+        }
         if (reads(r, i))
             tern_text_add(&r->text, "#define LOAD%u(i) LOAD_%s(%s, %s)\n", i, dtype_word(r, i), array, index);
         if (writes(r, i))
@@ -207,6 +217,9 @@ static bool is_packed(const tern_kernel_desc *desc)
     return !desc->variant.shared_form && desc->variant.group[0] == 1 && templates[desc->kind].packed != NULL;
 }
 
+static bool has_fragments(const tern_kernel_desc *desc) { return desc->variant.fragment.subgroup != 0; }
+static bool has_matrix_units(const tern_kernel_desc *desc) { return desc->variant.fragment.subgroup > 1; }
+
 static bool is_attention(const tern_kernel_desc *desc)
 {
     return desc->kind == TERN_KERNEL_ATTENTION || desc->kind == TERN_KERNEL_ATTENTION_DQ ||
@@ -217,7 +230,9 @@ static template_info template_of(const tern_kernel_desc *desc)
 {
     const struct template_names *names = &templates[desc->kind];
     template_info info = {.entry = names->entry};
-    if (is_packed(desc))
+    if (has_fragments(desc))
+        info.file = "matmul_fragment.k", info.before = "fragment_tile.k";
+    else if (is_packed(desc))
         info.file = names->packed, info.before = "packed_tile.k";
     else if (desc->variant.shared_form)
         info.file = names->shared, info.before = is_attention(desc) ? "attention_tile.k" : NULL;
@@ -226,6 +241,17 @@ static template_info template_of(const tern_kernel_desc *desc)
     if (desc->kind == TERN_KERNEL_MATMUL) info.first_epilogue_tensor = 2;
     if (desc->kind == TERN_KERNEL_SCATTER_ADD) info.first_epilogue_tensor = desc->sorted ? 3 : 2;
     return info;
+}
+
+static void add_fragment_parameters(tern_text *text, const tern_matrix_shape *f)
+{
+    tern_text_add(text, "#define FRAGMENT_M %uu\n#define FRAGMENT_N %uu\n#define FRAGMENT_K %uu\n", f->m, f->n, f->k);
+    tern_text_add(text, "#define SUBGROUP %uu\n#define PACKED %uu\n#define FRAGMENT_%s\n", f->subgroup,
+                  f->dtype == TERN_F32 ? 1 : 2,
+                  f->dtype == TERN_F16    ? "F16"
+                  : f->dtype == TERN_BF16 ? "BF16"
+                                          : "F32");
+    if (f->subgroup > 1) tern_text_add(text, "#define MATRIX_UNITS\n");
 }
 
 /* What a template bakes, as macros. */
@@ -253,6 +279,7 @@ static void add_parameters(tern_text *text, const tern_kernel_desc *desc)
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         tern_text_add(text, "#define %s %u%s\n", values[i].name, values[i].value, i < 5 || i == 7 ? "u" : "");
     tern_text_add(text, "#define ENTRY %s\n", templates[desc->kind].entry);
+    if (has_fragments(desc)) add_fragment_parameters(text, &v->fragment);
 }
 
 static void add_tape_kernel(tern_text *text, const tern_kernel_desc *desc)
@@ -291,6 +318,7 @@ static tern_status check_desc(const tern_kernel_desc *desc)
 tern_status tern_render(const tern_kernel_desc *desc, tern_dialect dialect, bool addresses, tern_source *out_source)
 {
     static const char *const headers[] = {"dialect/glsl.h", "dialect/opencl.h", "dialect/cuda.h"};
+    static const char *const matrix[] = {"dialect/glsl_matrix.h", "dialect/opencl_matrix.h", "dialect/cuda_matrix.h"};
     tern_status status = check_desc(desc);
     if (status < 0) return status;
     renderer r = {.desc = desc, .addresses = addresses && dialect == TERN_DIALECT_GLSL};
@@ -309,6 +337,7 @@ tern_status tern_render(const tern_kernel_desc *desc, tern_dialect dialect, bool
     add_file(&r.text, "math.k");
     if (info.first_epilogue_tensor > 0) tern_render_epilogue(&r.text, &desc->tape, info.first_epilogue_tensor);
     if (info.before != NULL) add_file(&r.text, info.before);
+    if (has_fragments(desc)) add_file(&r.text, has_matrix_units(desc) ? matrix[dialect] : "fragment_registers.k");
     if (info.file != NULL)
         add_file(&r.text, info.file);
     else

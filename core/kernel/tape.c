@@ -282,8 +282,10 @@ static uint64_t hash_tape(uint64_t hash, const tern_tape *tape)
 
 static uint64_t hash_variant(uint64_t hash, const tern_variant *v)
 {
-    const uint32_t numbers[] = {v->group[0], v->group[1], v->group[2],     v->tile_m,      v->tile_n,        v->tile_k,
-                                v->thread_m, v->thread_n, v->shared_bytes, v->shared_form, v->row_per_thread};
+    const uint32_t numbers[] = {v->group[0],     v->group[1],    v->group[2],       v->tile_m,
+                                v->tile_n,       v->tile_k,      v->thread_m,       v->thread_n,
+                                v->shared_bytes, v->shared_form, v->row_per_thread, (uint32_t)v->fragment.dtype,
+                                v->fragment.m,   v->fragment.n,  v->fragment.k,     v->fragment.subgroup};
     hash = tern_hash(hash, numbers, sizeof numbers);
     return tern_hash(hash, v->name, strlen(v->name));
 }

@@ -7,11 +7,11 @@
  *     lanes          a device whose sub-groups have one lane (or that has none) vectorises inside or across work-items
  *                    itself; others run `subgroup_max` work-items in step
  *     register tiles TERN_FEATURE_REGISTER_TILES: no shared memory in contractions
+ *     matmul         variant_matmul.c
  *     rows           one thread per row where rows are short, where neighbouring rows are neighbours in memory (column
  *                    combines), or where there is nothing to reduce; else one group per row
  *
  *     registers      smaller tiles a thread where a lane has few (sub-groups of 8 on a GPU), measured with bench/static
- *
  *     loops          no form whose loops a device with max_loop_turns would stop
  *     storage        no tensor narrower than the device stores (storage.c)
  *
@@ -24,6 +24,7 @@
 #include "core/kernel/render_text.h"
 #include "core/kernel/storage.h"
 #include "core/kernel/turns.h"
+#include "core/kernel/variant.h"
 
 #define SHORT_ROW 32u /* elements; below this a group per row leaves most of its threads idle */
 
@@ -44,21 +45,6 @@ static uint32_t group_limit(const tern_device_info *info, uint32_t wanted)
 static bool turns_too_often(const tern_kernel_desc *desc, const tern_device_info *info, const uint32_t *words)
 {
     return info->max_loop_turns != 0 && tern_variant_turns(desc, words) >= info->max_loop_turns;
-}
-
-static bool has_register_tiles(const tern_device_info *info)
-{
-    return (info->features & TERN_FEATURE_REGISTER_TILES) != 0;
-}
-
-/* One lane: the device runs a work-item per hardware thread, so a work-item must hold the vectors itself. */
-static bool has_one_lane(const tern_device_info *info) { return has_register_tiles(info) && info->subgroup_max <= 1; }
-
-/* GPUs whose sub-groups go down to 8 lanes have few registers for each: 128 floats on Intel's Xe-HPG. What does not fit
- * goes to memory there, which costs more than a smaller tile. */
-static bool has_few_registers(const tern_device_info *info)
-{
-    return !has_register_tiles(info) && info->subgroup_min > 1 && info->subgroup_min <= 8;
 }
 
 /* -------------------------------------------------------------------- tape */
@@ -112,7 +98,7 @@ static bool bodies_are_empty(const tern_tape *tape)
 static void choose_alone(tern_variant *v, const tern_device_info *info, const tern_tape *tape)
 {
     v->row_per_thread = true;
-    if (has_one_lane(info)) {
+    if (tern_has_one_lane(info)) {
         v->group[0] = 1;
         v->thread_n = is_elementwise(tape) ? 1024 : 16;
     } else if (is_elementwise(tape)) {
@@ -128,9 +114,9 @@ static void choose_tape(tern_kernel_desc *desc, const tern_device_info *info, co
     tern_variant *v = &desc->variant;
     bool spans = is_elementwise(tape), chunks = tape->chunk_rows != 0, both = has_column_rows(tape);
     bool neighbours = rows_are_neighbours(tape) && !chunks;
-    v->group[0] = group_limit(info, has_register_tiles(info) ? 64 : 256);
+    v->group[0] = group_limit(info, tern_has_register_tiles(info) ? 64 : 256);
     v->thread_n = 1;
-    if (has_register_tiles(info) && !neighbours && (!chunks || both)) {
+    if (tern_has_register_tiles(info) && !neighbours && (!chunks || both)) {
         const tern_variant group = *v;
         choose_alone(v, info, tape);
         if (turns_too_often(desc, info, words)) *v = group;
@@ -164,86 +150,6 @@ static uint64_t tape_groups(const tern_kernel_desc *desc, const uint32_t *words)
     return v->row_per_thread ? (rows + size - 1) / size : rows;
 }
 
-/* ------------------------------------------------------------------ matmul */
-
-static uint64_t tiles(uint32_t extent_, uint32_t tile) { return ((uint64_t)extent_ + tile - 1) / tile; }
-
-/* Tile shapes, largest first; the first whose group and shared memory fit is taken. */
-static const struct matmul_shape {
-    uint32_t tile_m, tile_n, tile_k, thread_m, thread_n;
-} shared_shapes[] =
-    {
-        {128, 128, 16, 8, 8},
-        {64, 64, 16, 4, 4},
-        {32, 32, 16, 4, 4},
-        {16, 16, 16, 4, 4},
-},
-  register_shape = {64, 64, 1, 8, 8}, packed_shape = {64, 64, 64, 4, 64};
-
-static uint32_t matmul_group(const struct matmul_shape *s)
-{
-    return s->tile_m / s->thread_m * (s->tile_n / s->thread_n);
-}
-
-static uint32_t matmul_shared_bytes(const struct matmul_shape *s)
-{
-    return 4 * s->tile_k * (s->tile_m + 1 + s->tile_n + 1);
-}
-
-static bool has_16_bit(const tern_kernel_desc *desc)
-{
-    for (uint32_t i = 0; i < desc->tensor_count; i++)
-        if (desc->tensors[i].dtype == TERN_F16 || desc->tensors[i].dtype == TERN_BF16) return true;
-    return false;
-}
-
-/* 64 sums a thread and the conversions of 16-bit operands are more than few registers hold. */
-static bool is_too_large(const struct matmul_shape *s, const tern_kernel_desc *desc, const tern_device_info *info)
-{
-    return matmul_group(s) > info->max_group_size || matmul_shared_bytes(s) > info->shared_bytes ||
-           (s->thread_m * s->thread_n > 16 && has_few_registers(info) && has_16_bit(desc));
-}
-
-static const struct matmul_shape *matmul_shape_for(const tern_kernel_desc *desc, const tern_device_info *info,
-                                                   const uint32_t *words)
-{
-    if (has_one_lane(info)) return &packed_shape;
-    const bool short_enough = info->max_loop_turns == 0 || words[TERN_WORD_K] + 1024u < info->max_loop_turns;
-    if (has_register_tiles(info) && short_enough && matmul_group(&register_shape) <= info->max_group_size)
-        return &register_shape;
-    const struct matmul_shape *shape = NULL;
-    for (size_t i = 0; i < sizeof shared_shapes / sizeof *shared_shapes; i++) {
-        const struct matmul_shape *s = &shared_shapes[i];
-        if (is_too_large(s, desc, info)) continue;
-        shape = s;
-        /* A large tile pays only when there are enough of them to fill the device. */
-        uint64_t groups =
-            words[TERN_WORD_BATCH] * tiles(words[TERN_WORD_M], s->tile_m) * tiles(words[TERN_WORD_N], s->tile_n);
-        if (s->tile_m <= 64 || groups >= 4 * (uint64_t)info->threads) break;
-    }
-    return shape != NULL ? shape : &shared_shapes[sizeof shared_shapes / sizeof *shared_shapes - 1];
-}
-
-static void choose_matmul(tern_kernel_desc *desc, const tern_device_info *info, const uint32_t *words)
-{
-    const struct matmul_shape *s = matmul_shape_for(desc, info, words);
-    tern_variant *v = &desc->variant;
-    v->group[0] = matmul_group(s);
-    v->tile_m = s->tile_m;
-    v->tile_n = s->tile_n;
-    v->tile_k = s->tile_k;
-    v->thread_m = s->thread_m;
-    v->thread_n = s->thread_n;
-    v->shared_form = s != &register_shape && s != &packed_shape;
-    if (s == &packed_shape) v->group[0] = 1;
-    if (v->shared_form) v->shared_bytes = matmul_shared_bytes(s);
-    snprintf(v->name, sizeof v->name, "matmul_%ux%ux%u_%ux%u_%s", s->tile_m, s->tile_n, s->tile_k, s->thread_m,
-             s->thread_n,
-             v->shared_form       ? "shared"
-             : s == &packed_shape ? "packed"
-                                  : "register");
-}
-
 /* --------------------------------------------------------------- attention */
 
 #define ATTENTION_LANES 8u /* threads across a key tile */
@@ -264,14 +170,14 @@ static uint32_t staged_dims(uint32_t head_dim)
 static void choose_attention(tern_kernel_desc *desc, const tern_device_info *info)
 {
     tern_variant *v = &desc->variant;
-    if (has_one_lane(info)) {
+    if (tern_has_one_lane(info)) {
         v->tile_m = v->tile_n = v->thread_n = 32;
         v->thread_m = 8;
         snprintf(v->name, sizeof v->name, "attention_32x32_8x32_packed");
         return;
     }
     v->shared_form = true;
-    v->thread_m = desc->head_dim <= 128 && !has_few_registers(info) ? 4 : 2;
+    v->thread_m = desc->head_dim <= 128 && !tern_has_few_registers(info) ? 4 : 2;
     v->thread_n = 4;
     v->tile_n = ATTENTION_LANES * v->thread_n;
     v->tile_k = staged_dims(desc->head_dim);
@@ -288,12 +194,12 @@ static void choose_attention(tern_kernel_desc *desc, const tern_device_info *inf
 static uint64_t attention_groups(const tern_kernel_desc *desc, const uint32_t *words)
 {
     uint32_t rows = words[desc->kind == TERN_KERNEL_ATTENTION_DKV ? TERN_WORD_TK : TERN_WORD_TQ];
-    return (uint64_t)words[TERN_WORD_B] * words[TERN_WORD_H] * tiles(rows, desc->variant.tile_m);
+    return (uint64_t)words[TERN_WORD_B] * words[TERN_WORD_H] * tern_tiles(rows, desc->variant.tile_m);
 }
 
 static void choose_scatter(tern_kernel_desc *desc, const tern_device_info *info)
 {
-    desc->variant.group[0] = group_limit(info, has_register_tiles(info) ? 64 : 256);
+    desc->variant.group[0] = group_limit(info, tern_has_register_tiles(info) ? 64 : 256);
     snprintf(desc->variant.name, sizeof desc->variant.name, "scatter_add_%s_%u", desc->sorted ? "sorted" : "unsorted",
              desc->variant.group[0]);
 }
@@ -326,7 +232,7 @@ tern_status tern_variant_choose(tern_kernel_desc *desc, const tern_device_info *
     if (status < 0) return status;
     switch (desc->kind) {
     case TERN_KERNEL_TAPE: choose_tape(desc, info, words); break;
-    case TERN_KERNEL_MATMUL: choose_matmul(desc, info, words); break;
+    case TERN_KERNEL_MATMUL: tern_variant_matmul(desc, info, words); break;
     case TERN_KERNEL_ATTENTION:
     case TERN_KERNEL_ATTENTION_DQ:
     case TERN_KERNEL_ATTENTION_DKV: choose_attention(desc, info); break;
@@ -345,13 +251,13 @@ tern_status tern_variant_groups(const tern_kernel_desc *desc, const tern_device_
     switch (desc->kind) {
     case TERN_KERNEL_TAPE: count = tape_groups(desc, words); break;
     case TERN_KERNEL_MATMUL:
-        count = words[TERN_WORD_BATCH] * tiles(words[TERN_WORD_M], desc->variant.tile_m) *
-                tiles(words[TERN_WORD_N], desc->variant.tile_n);
+        count = words[TERN_WORD_BATCH] * tern_tiles(words[TERN_WORD_M], desc->variant.tile_m) *
+                tern_tiles(words[TERN_WORD_N], desc->variant.tile_n);
         break;
     case TERN_KERNEL_ATTENTION:
     case TERN_KERNEL_ATTENTION_DQ:
     case TERN_KERNEL_ATTENTION_DKV: count = attention_groups(desc, words); break;
-    case TERN_KERNEL_SCATTER_ADD: count = tiles(words[1] * words[2], desc->variant.group[0]); break;
+    case TERN_KERNEL_SCATTER_ADD: count = tern_tiles(words[1] * words[2], desc->variant.group[0]); break;
     default: break;
     }
     uint64_t x = info->max_groups[0] == 0 ? count : info->max_groups[0];

@@ -15,7 +15,7 @@ typedef unsigned int uint;
     extern "C" __global__ void __launch_bounds__(GROUP_SIZE, 1) name(ARGUMENTS) {                                      \
     shared_arrays
 #define KERNEL_END        }
-#define SHARED(type, name, count) __shared__ type name[count];
+#define SHARED(type, name, count) __shared__ __align__(16) type name[count];
 #define BARRIER           __syncthreads()
 #define GROUP             (blockIdx.x + blockIdx.y * gridDim.x)
 #define LOCAL             threadIdx.x

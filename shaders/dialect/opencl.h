@@ -10,8 +10,13 @@
 #define UNROLL            _Pragma("unroll")
 #define STRUCT(name, members) typedef struct name { members } name;
 
+#ifdef MATRIX_UNITS
+#define KERNEL_SUBGROUP   __attribute__((intel_reqd_sub_group_size(SUBGROUP)))
+#else
+#define KERNEL_SUBGROUP
+#endif
 #define KERNEL(name, shared_arrays)                                                                                    \
-    __kernel __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1))) void name(ARGUMENTS) {                            \
+    __kernel __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1))) KERNEL_SUBGROUP void name(ARGUMENTS) {            \
     shared_arrays
 #define KERNEL_END        }
 #define SHARED(type, name, count) __local type name[count];

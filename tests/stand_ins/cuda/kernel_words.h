@@ -134,6 +134,12 @@ static inline void tern_mma_16(float *d, const unsigned *a, const unsigned *b, c
 #define tern_mma_m16n8k16_bf16(d, a, b, c) tern_mma_16(d, a, b, c, tern_bf16_load, __LINE__)
 #define tern_mma_m16n8k8_tf32(d, a, b, c)  tern_mma_8(d, a, b, c, __LINE__)
 
+/* To nearest, ties away from zero; what is not finite stays. */
+static inline unsigned tern_round_tf32(unsigned bits)
+{
+    return (bits & 0x7f800000u) == 0x7f800000u ? bits : (bits + 0x1000u) & 0xffffe000u;
+}
+
 /* The unit reads 19 bits of each f32. */
 static inline void tern_mma_8(float *d, const unsigned *a, const unsigned *b, const float *c, int line)
 {

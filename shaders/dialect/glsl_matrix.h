@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* glsl_matrix.h - fragments by VK_KHR_cooperative_matrix: matrices of f16 that a sub-group holds, sums f32; who holds
+ * which element is the driver's. Words of shared memory are pairs of elements, so offsets and strides count pairs
+ * (GLSL_KHR_cooperative_matrix, "coopMatLoad": units of the array's element type). */
+#define SUBGROUP_INDEX   gl_SubgroupID
+#define LANE             gl_SubgroupInvocationID
+#define SUBGROUP_BARRIER subgroupBarrier()
+#define COPY(tile, to, RAW, AT, from) COPY_WORDS(tile, to, RAW, from)
+#define FRAGMENT_UNROLL  UNROLL
+#define COPIES_END
+#define COPIES_WAIT
+
+#if A_TRANSPOSED != 0
+#define A_LAYOUT gl_CooperativeMatrixLayoutColumnMajor
+#else
+#define A_LAYOUT gl_CooperativeMatrixLayoutRowMajor
+#endif
+#if B_TRANSPOSED != 0
+#define B_LAYOUT gl_CooperativeMatrixLayoutColumnMajor
+#else
+#define B_LAYOUT gl_CooperativeMatrixLayoutRowMajor
+#endif
+
+#define FRAGMENTS_A(name, count)   coopmat<float16_t, gl_ScopeSubgroup, FRAGMENT_M, FRAGMENT_K, gl_MatrixUseA> name[count]
+#define FRAGMENTS_B(name, count)   coopmat<float16_t, gl_ScopeSubgroup, FRAGMENT_K, FRAGMENT_N, gl_MatrixUseB> name[count]
+#define FRAGMENT_SUM               coopmat<float, gl_ScopeSubgroup, FRAGMENT_M, FRAGMENT_N, gl_MatrixUseAccumulator>
+#define FRAGMENTS_SUM(name, count) FRAGMENT_SUM name[count]
+#define FRAGMENT_ZERO(sum) sum = FRAGMENT_SUM(0.0f);
+#define FRAGMENT_LOAD_A(a, tile, start, m, k) coopMatLoad(a, tile, (start) + A_AT(m, k), A_ROW, A_LAYOUT);
+#define FRAGMENT_LOAD_B(b, tile, start, n, k) coopMatLoad(b, tile, (start) + B_AT(n, k), B_ROW, B_LAYOUT);
+#define FRAGMENT_MULTIPLY_ADD(sum, a, b) sum = coopMatMulAdd(a, b, sum);
+#define FRAGMENT_STORE(sum, tile, start, row) coopMatStore(sum, tile, start, row, gl_CooperativeMatrixLayoutRowMajor);

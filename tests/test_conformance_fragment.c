@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_conformance_fragment.c - matmul by fragments on every backend that renders: with fragments in registers, which
+ * any device has, and with each matrix shape that the device offers.
+ *
+ * Sizes are ragged and strides odd as well as round: round ones are copied 16 bytes at a time, the others by elements,
+ * and a tile has both. What the device would choose by itself is set aside: its list of shapes is the case's. */
+#include "core/base/dtype.h"
+#include "tests/contraction_trial.h"
+
+/* The device with one shape; restored by leave. */
+typedef struct only {
+    tern_device_info *info, before;
+    char wanted[32];
+    double more;
+} only;
+
+static only enter(const conformance *c, tern_matrix_shape shape)
+{
+    only o = {.info = &c->device->info, .before = c->device->info};
+    o.info->matrix_count = 1;
+    o.info->matrix[0] = shape;
+    if (shape.subgroup > 1)
+        o.info->features &= ~(uint32_t)TERN_FEATURE_REGISTER_TILES; /* matrices are imitated there */
+    const bool tf32 = shape.dtype == TERN_F32 && shape.subgroup > 1;
+    snprintf(o.wanted, sizeof o.wanted, "_%s_%s", shape.subgroup > 1 ? "matrix" : "fragment",
+             tf32 ? "tf32" : tern_dtype(shape.dtype)->name);
+    o.more = tf32 ? 1e-3 : 0; /* operands lose 13 bits: 2^-11 each at most */
+    return o;
+}
+
+static void leave(const only *o) { *o->info = o->before; }
+
+static void shapes_and_strides(const conformance *c, const only *o, uint8_t dtype)
+{
+    static const struct {
+        uint32_t batch, m, n, k, a_pad, b_pad;
+    } sizes[] = {{1, 64, 64, 64, 0, 0},   {2, 33, 65, 31, 1, 0}, {1, 127, 31, 257, 0, 3},
+                 {1, 1, 1, 1, 0, 0},      {3, 5, 70, 8, 3, 8},   {1, 200, 136, 72, 8, 24},
+                 {1, 130, 264, 40, 0, 0}, {2, 64, 16, 96, 2, 6}, {1, 300, 300, 16, 4, 4}};
+    for (uint32_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (uint32_t transposed = i % 2; transposed < 4; transposed += i > 3 ? 2 : 1) {
+            const matmul_trial t = {.batch = sizes[i].batch,
+                                    .m = sizes[i].m,
+                                    .n = sizes[i].n,
+                                    .k = sizes[i].k,
+                                    .a_transposed = transposed & 1,
+                                    .b_transposed = transposed >> 1,
+                                    .share_b = i == 7,
+                                    .a_pad = sizes[i].a_pad,
+                                    .b_pad = sizes[i].b_pad,
+                                    .a_dtype = dtype,
+                                    .b_dtype = dtype,
+                                    .y_dtype = i % 3 == 2 ? dtype : TERN_F32,
+                                    .variant = o->wanted,
+                                    .more = o->more};
+            matmul_try(c, &t);
+        }
+}
+
+static void epilogues_and_long_sums(const conformance *c, const only *o, uint8_t dtype)
+{
+    for (uint32_t end = BIAS_GELU_RESIDUAL; end < EPILOGUES; end++) {
+        const matmul_trial t = {.batch = 3,
+                                .m = 33,
+                                .n = 72,
+                                .k = 40,
+                                .a_transposed = end / 2 % 2,
+                                .b_transposed = end % 2,
+                                .end = (trial_epilogue)end,
+                                .a_dtype = dtype,
+                                .b_dtype = dtype,
+                                .y_dtype = dtype,
+                                .variant = o->wanted,
+                                .more = o->more};
+        matmul_try(c, &t);
+    }
+    const matmul_trial gradient = {.batch = 1,
+                                   .m = 24,
+                                   .n = 40,
+                                   .k = 5003,
+                                   .a_transposed = true,
+                                   .end = ACCUMULATE,
+                                   .a_dtype = dtype,
+                                   .b_dtype = dtype,
+                                   .variant = o->wanted,
+                                   .more = o->more};
+    matmul_try(c, &gradient);
+}
+
+static void with_shape(const conformance *c, tern_matrix_shape shape)
+{
+    const only o = enter(c, shape);
+    shapes_and_strides(c, &o, (uint8_t)shape.dtype);
+    epilogues_and_long_sums(c, &o, (uint8_t)shape.dtype);
+    leave(&o);
+}
+
+static bool renders(const conformance *c)
+{
+    if ((c->device->info.features & TERN_FEATURE_RENDERS) && (c->device->info.features & TERN_FEATURE_STORAGE_16))
+        return true;
+    print_message("skipped: %s compiles no text with 16-bit tensors\n", c->name);
+    return false;
+}
+
+static void fragments_in_registers(const conformance *c)
+{
+    static const int32_t dtypes[] = {TERN_F16, TERN_BF16, TERN_F32};
+    for (size_t i = 0; i < 3 && renders(c); i++) with_shape(c, (tern_matrix_shape){dtypes[i], 4, 4, 2, 1});
+}
+
+static void fragments_on_matrix_units(const conformance *c)
+{
+    if (!renders(c)) return;
+    TEST_OK(tern_device_allow_tf32(c->device, true));
+    const uint32_t count = c->device->info.matrix_count;
+    if (count == 0) print_message("skipped: %s offers no matrix shape\n", c->device->info.name);
+    for (uint32_t i = 0; i < count; i++) {
+        const tern_matrix_shape shape = c->device->info.matrix[i];
+        print_message("%s: %s %u x %u x %u, sub-groups of %u\n", c->name, tern_dtype(shape.dtype)->name, shape.m,
+                      shape.n, shape.k, shape.subgroup);
+        with_shape(c, shape);
+    }
+}
+
+int main(void)
+{
+    static const conformance_case cases[] = {{"fragments in registers", fragments_in_registers},
+                                             {"fragments on matrix units", fragments_on_matrix_units}};
+    return conformance_main("fragment", cases, sizeof cases / sizeof *cases, NULL, 0);
+}
