@@ -255,8 +255,8 @@ void cuda_enter_to_release(tern_backend_device *device, CUcontext *out_former)
 {
     *out_former = device->context;
     if (!tern_plugin_may_release(&device->base)) return;
-    if (context_take(device, out_former) >= 0 || context_take(device, out_former) >= 0)
-        return; /* once more: it all leaks */
+    for (int tries = 0; tries < 2; tries++) /* without it everything leaks, so once more */
+        if (context_take(device, out_former) >= 0) return;
     tern_log_write(TERN_LOG_WARNING, "cuda: %s", tern_error_message());
     atomic_store(&device->base.hung, true); /* what the context had went with it */
 }

@@ -8,7 +8,6 @@
  * text computes is core's business. Invariant: a kernel that was created can be launched with its variant's group. */
 #include "backends/opencl/opencl.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,27 +17,15 @@
 static tern_status variant_check(const tern_backend_device *device, const tern_kernel_desc *desc)
 {
     const tern_variant *variant = &desc->variant;
-    const tern_device_info *info = &device->info;
-    uint64_t items = 1;
-    for (size_t d = 0; d < 3; d++) {
-        items *= variant->group[d];
+    const tern_kernel_fit asked = {false, device->info.max_group_size, variant->shared_bytes};
+    for (size_t d = 0; d < 3; d++)
         if (variant->group[d] == 0 || variant->group[d] > device->max_item_sizes[d])
             return tern_error(TERN_ERROR_UNSUPPORTED,
-                              "%s: kernel \"%s\" (%s) wants %u work-items on axis %zu of its group, the "
-                              "limit is %zu; choose a variant for this device",
-                              info->name, desc->label, variant->name, variant->group[d], d, device->max_item_sizes[d]);
-    }
-    if (items > info->max_group_size)
-        return tern_error(TERN_ERROR_UNSUPPORTED,
-                          "%s: kernel \"%s\" (%s) wants groups of %" PRIu64 " work-items, the limit is %u; "
-                          "choose a variant for this device",
-                          info->name, desc->label, variant->name, items, info->max_group_size);
-    if (variant->shared_bytes > info->shared_bytes)
-        return tern_error(TERN_ERROR_UNSUPPORTED,
-                          "%s: kernel \"%s\" (%s) wants %u bytes of shared memory, the limit is %u; choose a "
-                          "variant for this device",
-                          info->name, desc->label, variant->name, variant->shared_bytes, info->shared_bytes);
-    return TERN_OK;
+                              "%s: kernel \"%s\" (%s) wants %u work-items on axis %zu of its group, the limit is %zu; "
+                              "choose another variant",
+                              device->info.name, desc->label, variant->name, variant->group[d], d,
+                              device->max_item_sizes[d]);
+    return tern_kernel_fit_check(&device->info, desc, &asked);
 }
 
 static tern_status build_log_error(tern_backend_device *device, cl_program program, const char *label)
@@ -101,7 +88,6 @@ static tern_status kernel_check(tern_backend_device *device, const tern_kernel_d
                                 const tern_backend_kernel *kernel)
 {
     const uint32_t wanted = 2 * desc->tensor_count + (desc->word_count ? 1 : 0);
-    const size_t items = (size_t)kernel->shape.group[0] * kernel->shape.group[1] * kernel->shape.group[2];
     cl_kernel probe = NULL;
     cl_uint arguments;
     cl_ulong shared;
@@ -114,21 +100,12 @@ static tern_status kernel_check(tern_backend_device *device, const tern_kernel_d
                      &limit, NULL));
     TERN_TRY(CL_CALL(device, clGetKernelWorkGroupInfo, probe, device->id, CL_KERNEL_LOCAL_MEM_SIZE, sizeof shared,
                      &shared, NULL));
+    const tern_kernel_fit compiled = {true, limit, shared};
     if (arguments != wanted)
-        status =
-            tern_error(TERN_ERROR_KERNEL, "kernel \"%s\": its text takes %u arguments, %u tensors and %u words make %u",
-                       desc->label, arguments, desc->tensor_count, desc->word_count, wanted);
-    else if (items > limit)
-        status = tern_error(TERN_ERROR_UNSUPPORTED,
-                            "%s: kernel \"%s\" (%s) wants groups of %zu work-items, as compiled at most %zu "
-                            "fit; choose a smaller variant",
-                            device->info.name, desc->label, desc->variant.name, items, limit);
-    else if (shared > device->info.shared_bytes)
-        status =
-            tern_error(TERN_ERROR_UNSUPPORTED,
-                       "%s: kernel \"%s\" (%s) as compiled takes %" PRIu64 " bytes of shared memory, the "
-                       "limit is %u; choose a smaller variant",
-                       device->info.name, desc->label, desc->variant.name, (uint64_t)shared, device->info.shared_bytes);
+        TERN_TRY(tern_error(TERN_ERROR_KERNEL,
+                            "kernel \"%s\": its text takes %u arguments, %u tensors and %u words make %u", desc->label,
+                            arguments, desc->tensor_count, desc->word_count, wanted));
+    TERN_TRY(tern_kernel_fit_check(&device->info, desc, &compiled));
 fail:
     CL_RELEASE(clReleaseKernel, probe);
     return status;
