@@ -22,7 +22,7 @@ icds=/usr/share/vulkan/icd.d
 chosen=.
 chosen_rusticl=.
 if [ "${CI:-}" = true ]; then
-  chosen='^test_(train_backends|conformance_(alu|buffer|contraction|program|storage|tape)|opencl|static|vulkan)$'
+  chosen='^test_(train_backends|conformance_(alu|buffer|contraction|fragment|program|storage|tape)|opencl|static|vulkan)$'
   chosen_rusticl='^test_conformance_(alu|contraction)$'
   export TERN_TEST_QUICK=1
 fi

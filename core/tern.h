@@ -96,9 +96,9 @@ TERN_API TERN_MUST_USE tern_status tern_device_open(const char *name, tern_devic
 TERN_API void tern_device_close(tern_device *device);
 /* "cpu: AMD EPYC (2 threads)"; valid while the device is open. */
 TERN_API const char *tern_device_name(const tern_device *device);
-/* Whether matrix products of two f32 tensors may run on the device's tf32 units, from the next trainer on: several times
- * faster, but each operand is rounded to 11 bits (relative error 2^-11), sums stay f32. A device without such units goes
- * on in f32. Default: not allowed. TERN_ERROR_INVALID for NULL. docs/numerics.md has the error measured. */
+/* Whether matrix products of two f32 tensors may run on the device's tf32 units, from the next trainer on: several
+ * times faster, but each operand is rounded to 11 bits (relative error 2^-11), sums stay f32. A device without such
+ * units goes on in f32. Default: not allowed. TERN_ERROR_INVALID for NULL. docs/numerics.md has the error measured. */
 TERN_API TERN_MUST_USE tern_status tern_device_allow_tf32(tern_device *device, bool allow);
 
 /* ------------------------------------------------------------------- graph */

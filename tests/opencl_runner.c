@@ -18,9 +18,10 @@
     X(clCreateContext)                                                                                                 \
     X(clReleaseContext)                                                                                                \
     X(clCreateCommandQueue)                                                                                            \
-    X(clReleaseCommandQueue) X(clCreateBuffer) X(clReleaseMemObject) X(clCreateProgramWithSource) X(clBuildProgram)    \
-        X(clGetProgramBuildInfo) X(clReleaseProgram) X(clCreateKernel) X(clReleaseKernel) X(clSetKernelArg)            \
-            X(clEnqueueNDRangeKernel) X(clEnqueueReadBuffer) X(clFinish)
+    X(clReleaseCommandQueue)                                                                                           \
+    X(clCreateBuffer) X(clReleaseMemObject) X(clCreateProgramWithSource) X(clBuildProgram) X(clGetProgramBuildInfo)    \
+        X(clReleaseProgram) X(clCreateKernel) X(clReleaseKernel) X(clSetKernelArg) X(clEnqueueNDRangeKernel)           \
+            X(clEnqueueReadBuffer) X(clFinish)
 
 /* Programs by kernel key: many sizes run through one kernel. */
 static struct {

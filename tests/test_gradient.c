@@ -22,8 +22,9 @@ UNARY(abs)
 UNARY(exp)
 UNARY(log)
 UNARY(sqrt)
-UNARY(rsqrt) UNARY(recip) UNARY(tanh) UNARY(erf) UNARY(sin) UNARY(cos) UNARY(relu) UNARY(silu) UNARY(sigmoid)
-    UNARY(gelu) UNARY(gelu_tanh)
+UNARY(rsqrt)
+UNARY(recip) UNARY(tanh) UNARY(erf) UNARY(sin) UNARY(cos) UNARY(relu) UNARY(silu) UNARY(sigmoid) UNARY(gelu)
+    UNARY(gelu_tanh)
 
 #define BINARY(name)                                                                                                   \
     static tern_tensor *build_##name(tern_graph *g) { return tern_##name(P("a", 2, 1, 3), P("b", 4, 1)); }

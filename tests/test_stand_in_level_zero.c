@@ -104,14 +104,16 @@ static bool compile(void)
     if (tern_file_write(command, source, strlen(source)) < 0) return false;
     (void)snprintf(
         command, sizeof command,
-        "for v in 14 15 16 17 18 19 20; do if clang-$v --version >/dev/null 2>&1 && llvm-spirv-$v --version >/dev/null 2>&1; then "
+        "for v in 14 15 16 17 18 19 20; do if clang-$v --version >/dev/null 2>&1 && llvm-spirv-$v --version >/dev/null "
+        "2>&1; then "
         "clang-$v --target=spir64-unknown-unknown -cl-std=CL2.0 -O2 -Xclang -finclude-default-header -emit-llvm "
         "-x cl -c %s.cl -o %s.bc && llvm-spirv-$v --spirv-max-version=1.2 %s.bc -o %s.spv && break; fi; done; "
         "rm -f %s.cl %s.bc; test -s %s.spv",
         base, base, base, base, base, base, base);
     const bool done = system(command) == 0;
     if (!done)
-        (void)snprintf(why_not, sizeof why_not, "no clang and llvm-spirv of one version (14 to 20) to make SPIR-V with");
+        (void)snprintf(why_not, sizeof why_not,
+                       "no clang and llvm-spirv of one version (14 to 20) to make SPIR-V with");
     return done;
 }
 

@@ -48,6 +48,7 @@ static tern_status read_extensions(const vulkan_instance *instance, vulkan_card 
         {VK_EXT_PCI_BUS_INFO_EXTENSION_NAME, &card->pci},
         {VK_KHR_MAINTENANCE_4_EXTENSION_NAME, &card->maintenance4},
         {VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME, &card->size_control},
+        {"VK_KHR_cooperative_matrix", &card->cooperative_matrix}, /* older headers lack the name */
     };
     for (uint32_t i = 0; i < count; i++)
         for (size_t k = 0; k < sizeof wanted / sizeof *wanted; k++)
@@ -236,6 +237,7 @@ static tern_status card_read(const vulkan_instance *instance, VkPhysicalDevice h
     fill_limits(out_card, &properties);
     fill_memory(instance, out_card);
     fill_features(instance, out_card, &properties);
+    TERN_TRY(vulkan_matrix_read(instance, out_card));
 fail:
     return status;
 }
@@ -336,9 +338,11 @@ tern_status vulkan_device_notes(uint32_t index, char *out_text, size_t bytes)
     tern_status status = card_at(index, &card);
     if (status < 0) return status;
     (void)snprintf(out_text, bytes,
-                   "free memory %s\nlargest buffer %s\nqueue family %u, timestamps of %u bits\n8-bit storage %s",
+                   "free memory %s\nlargest buffer %s\nqueue family %u, timestamps of %u bits\n8-bit storage %s\n"
+                   "matrix units %s",
                    card.budget ? "told by the driver (VK_EXT_memory_budget)" : "unknown to the driver, taken as all",
                    card.maintenance4 ? "told by the driver (VK_KHR_maintenance4)" : "taken as the largest allocation",
-                   card.queue_family, card.timestamp_bits, card.info.features & TERN_FEATURE_STORAGE_8 ? "yes" : "no");
+                   card.queue_family, card.timestamp_bits, card.info.features & TERN_FEATURE_STORAGE_8 ? "yes" : "no",
+                   vulkan_matrix_note(&card));
     return TERN_OK;
 }

@@ -30,6 +30,7 @@ static tern_status create_logical(tern_backend_device *device)
         .shaderInt8 = card->arithmetic_8,
         .shaderFloat16 = (card->info.features & TERN_FEATURE_ARITHMETIC_F16) != 0,
         .bufferDeviceAddress = (card->info.features & TERN_FEATURE_BUFFER_ADDRESS) != 0,
+        .vulkanMemoryModel = card->matrix_units,
     };
     VkPhysicalDeviceVulkan11Features v11 = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES,
@@ -54,6 +55,8 @@ static tern_status create_logical(tern_backend_device *device)
         .queueCreateInfoCount = 1,
         .pQueueCreateInfos = &queue,
     };
+    vulkan_matrix_features matrix;
+    vulkan_matrix_enable(card, &matrix, &info);
     VULKAN_TRY(device, device->instance.vk, CreateDevice, card->handle, &info, NULL, &device->logical);
 #define SYMBOL(function)                                                                                               \
     device->vk.function = (PFN_vk##function)device->instance.vk.GetDeviceProcAddr(device->logical, "vk" #function);    \

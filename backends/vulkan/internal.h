@@ -3,6 +3,7 @@
  *
  *     loader.c    libvulkan, instances, results, validation, injected failures
  *     cards.c     physical devices: limits, features, one entry per card
+ *     matrix.c    cooperative matrices
  *     device.c    open and close, the two timelines, finite waits
  *     memory.c    buffers and blocking transfers
  *     compile.c   GLSL -> SPIR-V, kept on disk              cache.c   the pipeline cache
@@ -44,6 +45,8 @@ tern_status vulkan_loaded_instance(const vulkan_instance **out_instance);
 /* validate: under the Khronos layer where it is installed, else a warning is logged. */
 tern_status vulkan_instance_create(bool validate, vulkan_instance *out_instance);
 void vulkan_instance_destroy(vulkan_instance *instance);
+/* An instance's function that is in none of the tables, for it belongs to an extension of devices; NULL: not there. */
+PFN_vkVoidFunction vulkan_instance_symbol(const vulkan_instance *instance, const char *name);
 
 /* A result as a status with its sentence; a device's loss is latched. device may be NULL. */
 tern_status vulkan_check(tern_backend_device *device, const char *call, VkResult result);
@@ -72,9 +75,10 @@ typedef struct vulkan_card {
     VkPhysicalDeviceMemoryProperties memory;
     VkPhysicalDeviceLimits limits;
     uint32_t queue_family, timestamp_bits;
-    bool arithmetic_8, arithmetic_16;             /* enabled where present */
-    bool budget, pci, maintenance4, size_control; /* extensions */
-    uint64_t key;                                 /* hash of device and driver: names the pipeline cache */
+    bool arithmetic_8, arithmetic_16;                                 /* enabled where present */
+    bool budget, pci, maintenance4, size_control, cooperative_matrix; /* extensions */
+    bool matrix_units;                                                /* info.matrix has shapes to be enabled */
+    uint64_t key; /* hash of device and driver: names the pipeline cache */
 } vulkan_card;
 
 /* Cards of Vulkan 1.2 or later, each once; free() *out_cards. out_old: devices left out as too old. */
@@ -85,6 +89,30 @@ uint64_t vulkan_card_budget(const vulkan_instance *instance, const vulkan_card *
 tern_status vulkan_device_count(uint32_t *out_count);
 tern_status vulkan_device_info(uint32_t index, tern_device_info *out_info);
 tern_status vulkan_device_notes(uint32_t index, char *out_text, size_t bytes);
+
+/* ----------------------------------------------------------------- matrix.c */
+
+/* What a device needs enabled for the shapes that its card lists. */
+typedef struct vulkan_matrix_features {
+    VkPhysicalDeviceSubgroupSizeControlFeatures size_control;
+#ifdef VK_KHR_cooperative_matrix
+    VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix;
+#endif
+    const char *extensions[2];
+} vulkan_matrix_features;
+
+/* Fills card->info's matrix shapes. After everything else of the card was read. */
+tern_status vulkan_matrix_read(const vulkan_instance *instance, vulkan_card *card);
+/* Adds what the shapes need to `info`; *store must live until the device is made. */
+void vulkan_matrix_enable(const vulkan_card *card, vulkan_matrix_features *store, VkDeviceCreateInfo *info);
+/* Fails with its reason where a kernel has fragments that the device cannot hold. */
+tern_status vulkan_matrix_check(const vulkan_card *card, const tern_kernel_desc *desc);
+/* For a kernel with fragments: sub-groups of their size, all lanes of them there. */
+void vulkan_matrix_stage(const vulkan_card *card, const tern_kernel_desc *desc,
+                         VkPipelineShaderStageRequiredSubgroupSizeCreateInfo *store,
+                         VkPipelineShaderStageCreateInfo *stage);
+/* Why a card offers what it does, for people. */
+const char *vulkan_matrix_note(const vulkan_card *card);
 
 /* ----------------------------------------------------------------- device.c */
 

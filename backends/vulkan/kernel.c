@@ -139,6 +139,7 @@ static tern_status build(tern_backend_device *device, tern_backend_kernel *kerne
     VkShaderModuleCreateInfo code = {
         .sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO, .codeSize = bytes, .pCode = words};
     VULKAN_TRY(device, device->vk, CreateShaderModule, device->logical, &code, NULL, &module);
+    VkPipelineShaderStageRequiredSubgroupSizeCreateInfo subgroup;
     VkComputePipelineCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
         .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
@@ -147,6 +148,7 @@ static tern_status build(tern_backend_device *device, tern_backend_kernel *kerne
                   .pName = source.entry[0] ? source.entry : "main"},
         .layout = pipeline->layout,
     };
+    vulkan_matrix_stage(&device->card, &kernel->desc, &subgroup, &info.stage);
     VULKAN_TRY(device, device->vk, CreateComputePipelines, device->logical, device->pipelines, 1, &info, NULL,
                &pipeline->handle);
     device->pipelines_built = true;
@@ -179,6 +181,7 @@ tern_status vulkan_kernel_create(tern_backend_device *device, const tern_kernel_
     TERN_TRY(vulkan_enter(device));
     status = check_tensors(device, desc);
     if (status == TERN_OK) status = check_group(device, desc);
+    if (status == TERN_OK) status = vulkan_matrix_check(&device->card, desc);
     if (status < 0) return tern_error_prefix(status, "kernel %s", desc->label);
     kernel = calloc(1, sizeof *kernel);
     if (!kernel) return tern_error_memory("a Vulkan kernel", sizeof *kernel);

@@ -171,6 +171,11 @@ static tern_status instance_symbols(vulkan_instance *instance, bool validated)
     return TERN_OK;
 }
 
+PFN_vkVoidFunction vulkan_instance_symbol(const vulkan_instance *instance, const char *name)
+{
+    return loaded.symbol(instance->handle, name);
+}
+
 tern_status vulkan_instance_create(bool validate, vulkan_instance *out_instance)
 {
     static const char *const layer = "VK_LAYER_KHRONOS_validation";

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin.h - finding a backend's table: inside this binary, or in a plug-in file.
  *
- * Looks in the absolute folders of TERN_BACKEND_PATH (colon separated), which somebody named on purpose, then in <folder
- * of libtern.so or of the program that holds core>/tern, then <that folder>/../lib/tern. Never in the current directory: a relative entry is skipped
- * and logged. */
+ * Looks in the absolute folders of TERN_BACKEND_PATH (colon separated), which somebody named on purpose, then in
+ * <folder of libtern.so or of the program that holds core>/tern, then <that folder>/../lib/tern. Never in the current
+ * directory: a relative entry is skipped and logged. */
 #ifndef TERN_DEVICE_PLUGIN_H
 #define TERN_DEVICE_PLUGIN_H
 

@@ -9,6 +9,7 @@ typedef unsigned int uint;
 #define FN                static __device__ __forceinline__
 #define REAL              float
 #define UNROLL            _Pragma("unroll")
+#define NO_UNROLL         _Pragma("unroll 1")
 #define STRUCT(name, members) struct name { members };
 
 #define KERNEL(name, shared_arrays)                                                                                    \

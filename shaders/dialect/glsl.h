@@ -7,6 +7,7 @@
 #define FN
 #define REAL              precise float
 #define UNROLL            [[unroll]]
+#define NO_UNROLL         [[dont_unroll]]
 #define STRUCT(name, members) struct name { members };
 
 #define KERNEL(name, shared_arrays)                                                                                    \

@@ -8,6 +8,7 @@
 #define FN                static inline
 #define REAL              float
 #define UNROLL            _Pragma("unroll")
+#define NO_UNROLL         _Pragma("unroll 1")
 #define STRUCT(name, members) typedef struct name { members } name;
 
 #ifdef MATRIX_UNITS

@@ -8,7 +8,7 @@
 #define LANE             (LOCAL % SUBGROUP)
 #define SUBGROUP_BARRIER sub_group_barrier(CLK_LOCAL_MEM_FENCE)
 #define COPY(tile, to, RAW, AT, from) vstore4(as_uint4(vload8(0, AT(from))), 0, tile + (to));
-#define FRAGMENT_UNROLL  _Pragma("unroll 1") /* a sub-group of 8 has few registers */
+#define FRAGMENT_UNROLL  NO_UNROLL /* a sub-group of 8 has few registers */
 #define COPIES_END
 #define COPIES_WAIT
 
