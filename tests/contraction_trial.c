@@ -189,6 +189,7 @@ void matmul_try(const conformance *c, const matmul_trial *t)
     desc.b_transposed = t->b_transposed;
     TEST_OK(tern_tape_check(&desc.tape, true));
     conformance_choose(c, words, &desc);
+    if (t->render != NULL) desc.render = t->render;
     if (t->variant != NULL && strstr(desc.variant.name, t->variant) == NULL)
         fail_msg("the variant is %s, not one of %s", desc.variant.name, t->variant);
     matmul_reference(t, words, a.value, b.value, bias.value, residual.value, y.value, wanted);

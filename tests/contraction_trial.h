@@ -45,6 +45,7 @@ typedef struct matmul_trial {
     uint8_t a_dtype, b_dtype, y_dtype; /* y's is the residual's too */
     const char *variant;               /* part of the name of the variant that must be chosen; NULL: any */
     double more;                       /* tolerance on top, of the norm */
+    tern_status (*render)(const tern_kernel_desc *, tern_dialect, bool, tern_source *); /* NULL: core's */
 } matmul_trial;
 void matmul_try(const conformance *c, const matmul_trial *t);
 

@@ -6,12 +6,14 @@
  * and a tile has both. What the device would choose by itself is set aside: its list of shapes is the case's. */
 #include "core/base/dtype.h"
 #include "tests/contraction_trial.h"
+#include "tests/dpas_stand_in.h"
 
 /* The device with one shape; restored by leave. */
 typedef struct only {
     tern_device_info *info, before;
     char wanted[32];
     double more;
+    tern_status (*render)(const tern_kernel_desc *, tern_dialect, bool, tern_source *);
 } only;
 
 static only enter(const conformance *c, tern_matrix_shape shape)
@@ -53,7 +55,8 @@ static void shapes_and_strides(const conformance *c, const only *o, uint8_t dtyp
                                     .b_dtype = dtype,
                                     .y_dtype = i % 3 == 2 ? dtype : TERN_F32,
                                     .variant = o->wanted,
-                                    .more = o->more};
+                                    .more = o->more,
+                                    .render = o->render};
             matmul_try(c, &t);
         }
 }
@@ -72,7 +75,8 @@ static void epilogues_and_long_sums(const conformance *c, const only *o, uint8_t
                                 .b_dtype = dtype,
                                 .y_dtype = dtype,
                                 .variant = o->wanted,
-                                .more = o->more};
+                                .more = o->more,
+                                .render = o->render};
         matmul_try(c, &t);
     }
     const matmul_trial gradient = {.batch = 1,
@@ -84,7 +88,8 @@ static void epilogues_and_long_sums(const conformance *c, const only *o, uint8_t
                                    .a_dtype = dtype,
                                    .b_dtype = dtype,
                                    .variant = o->wanted,
-                                   .more = o->more};
+                                   .more = o->more,
+                                   .render = o->render};
     matmul_try(c, &gradient);
 }
 
@@ -111,6 +116,21 @@ static void fragments_in_registers(const conformance *c)
     for (uint32_t i = 0; i < 3 && renders(c); i++) with_shape(c, (tern_matrix_shape){dtypes[i], 4, 4, 2, 1}, i, 3);
 }
 
+/* The words for Intel's matrix units, on any OpenCL device: the instruction is written out. */
+static void fragments_by_dpas_written_out(const conformance *c)
+{
+    if (strcmp(c->name, "opencl") != 0 || !renders(c)) return;
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint32_t lanes = i % 2 ? 16 : 8;
+        only o = enter(c, (tern_matrix_shape){i / 2 ? TERN_BF16 : TERN_F16, 8, lanes, 16, lanes});
+        o.info->subgroup_min = o.info->subgroup_max = lanes;
+        o.render = dpas_render;
+        shapes_and_strides(c, &o, (uint8_t)o.info->matrix[0].dtype, i, 4);
+        epilogues_and_long_sums(c, &o, (uint8_t)o.info->matrix[0].dtype, i, 4);
+        leave(&o);
+    }
+}
+
 static void fragments_on_matrix_units(const conformance *c)
 {
     if (!renders(c)) return;
@@ -128,6 +148,7 @@ static void fragments_on_matrix_units(const conformance *c)
 int main(void)
 {
     static const conformance_case cases[] = {{"fragments in registers", fragments_in_registers},
+                                             {"fragments by DPAS, written out", fragments_by_dpas_written_out},
                                              {"fragments on matrix units", fragments_on_matrix_units}};
     return conformance_main("fragment", cases, sizeof cases / sizeof *cases, NULL, 0);
 }
