@@ -19,9 +19,13 @@
     X(clReleaseContext)                                                                                                \
     X(clCreateCommandQueue)                                                                                            \
     X(clReleaseCommandQueue)                                                                                           \
-    X(clCreateBuffer) X(clReleaseMemObject) X(clCreateProgramWithSource) X(clBuildProgram) X(clGetProgramBuildInfo)    \
-        X(clReleaseProgram) X(clCreateKernel) X(clReleaseKernel) X(clSetKernelArg) X(clEnqueueNDRangeKernel)           \
-            X(clEnqueueReadBuffer) X(clFinish)
+    X(clCreateBuffer)                                                                                                  \
+    X(clReleaseMemObject)                                                                                              \
+    X(clCreateProgramWithSource)                                                                                       \
+    X(clBuildProgram)                                                                                                  \
+    X(clGetProgramBuildInfo)                                                                                           \
+    X(clReleaseProgram)                                                                                                \
+    X(clCreateKernel) X(clReleaseKernel) X(clSetKernelArg) X(clEnqueueNDRangeKernel) X(clEnqueueReadBuffer) X(clFinish)
 
 /* Programs by kernel key: many sizes run through one kernel. */
 static struct {

@@ -23,14 +23,28 @@ UNARY(exp)
 UNARY(log)
 UNARY(sqrt)
 UNARY(rsqrt)
-UNARY(recip) UNARY(tanh) UNARY(erf) UNARY(sin) UNARY(cos) UNARY(relu) UNARY(silu) UNARY(sigmoid) UNARY(gelu)
-    UNARY(gelu_tanh)
+UNARY(recip)
+UNARY(tanh)
+UNARY(erf)
+UNARY(sin)
+UNARY(cos)
+UNARY(relu)
+UNARY(silu)
+UNARY(sigmoid)
+UNARY(gelu)
+UNARY(gelu_tanh)
 
 #define BINARY(name)                                                                                                   \
     static tern_tensor *build_##name(tern_graph *g) { return tern_##name(P("a", 2, 1, 3), P("b", 4, 1)); }
-        BINARY(add) BINARY(sub) BINARY(mul) BINARY(div) BINARY(max) BINARY(min) BINARY(mse)
+BINARY(add)
+BINARY(sub)
+BINARY(mul)
+BINARY(div)
+BINARY(max)
+BINARY(min)
+BINARY(mse)
 
-            static tern_tensor *build_square(tern_graph *g) /* one tensor as both operands */
+static tern_tensor *build_square(tern_graph *g) /* one tensor as both operands */
 {
     tern_tensor *a = P("a", 5);
     return tern_mul(a, a);

@@ -22,10 +22,26 @@ static int32_t tape_op_of(tern_op op)
         SAME(RECIP)
         SAME(TANH)
         SAME(ERF)
-        SAME(SIN) SAME(COS) SAME(FLOOR) SAME(ADD) SAME(SUB) SAME(MUL) SAME(DIV) SAME(MAX) SAME(MIN) SAME(LESS)
-            SAME(EQUAL) SAME(WHERE) SAME(AND) SAME(OR) SAME(XOR) SAME(SHIFT_LEFT) SAME(SHIFT_RIGHT) SAME(MULTIPLY_HIGH)
+        SAME(SIN)
+        SAME(COS)
+        SAME(FLOOR)
+        SAME(ADD)
+        SAME(SUB)
+        SAME(MUL)
+        SAME(DIV)
+        SAME(MAX)
+        SAME(MIN)
+        SAME(LESS)
+        SAME(EQUAL)
+        SAME(WHERE)
+        SAME(AND)
+        SAME(OR)
+        SAME(XOR)
+        SAME(SHIFT_LEFT)
+        SAME(SHIFT_RIGHT)
+        SAME(MULTIPLY_HIGH)
 #undef SAME
-                default : return -1;
+    default: return -1;
     }
 }
 
