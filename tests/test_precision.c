@@ -61,6 +61,34 @@ static void test_names(void **state)
     TEST_ERROR(tern_precision_parse("fp16", &precision), TERN_ERROR_INVALID, "use auto, f32, bf16 or f16");
 }
 
+/* Matrix units decide where there are any. */
+static void test_matrix_units(void **state)
+{
+    (void)state;
+    const tern_matrix_shape bf16 = {TERN_BF16, 16, 16, 16, 32}, f16 = {TERN_F16, 16, 16, 16, 32},
+                            tf32 = {TERN_F32, 16, 16, 8, 32}, registers = {TERN_BF16, 4, 4, 2, 1};
+    const struct {
+        tern_device_kind kind;
+        tern_matrix_shape shapes[2];
+        int32_t dtype;
+        const char *part;
+    } rows[] = {
+        {TERN_DEVICE_DISCRETE_GPU, {f16, bf16}, TERN_BF16, "bf16, chosen for Card, whose matrix units multiply it"},
+        {TERN_DEVICE_DISCRETE_GPU, {f16, tf32}, TERN_F16, "f16, chosen for Card, whose matrix units multiply it and"},
+        {TERN_DEVICE_DISCRETE_GPU, {registers, tf32}, TERN_F32, "does not compute with 16 bits"},
+        {TERN_DEVICE_SOFTWARE_GPU, {f16, bf16}, TERN_F32, "gains no time from 16 bits"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tern_device_info info = device(rows[i].kind, STORES);
+        info.matrix_count = 2;
+        memcpy(info.matrix, rows[i].shapes, sizeof rows[i].shapes);
+        tern_precision_choice choice;
+        TEST_OK(tern_precision_choose(TERN_PRECISION_AUTO, &info, &choice));
+        assert_int_equal(choice.dtype, rows[i].dtype);
+        if (!strstr(choice.reason, rows[i].part)) fail_msg("row %zu lacks \"%s\": %s", i, rows[i].part, choice.reason);
+    }
+}
+
 /* A card on paper is chosen for as the card would be. */
 static void test_paper(void **state)
 {
@@ -83,6 +111,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_matrix_units),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_paper),
     };

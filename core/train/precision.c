@@ -2,6 +2,8 @@
 /* precision.c - see precision.h. */
 #include "core/train/precision.h"
 
+#include "core/base/dtype.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -25,20 +27,32 @@ tern_status tern_precision_parse(const char *text, int32_t *out_precision)
     return tern_error(TERN_ERROR_INVALID, "\"%.40s\" is no precision; use auto, f32, bf16 or f16", text);
 }
 
-/* Software GPUs and CPUs widen 16 bits to compute: that saves memory and costs time. No device says yet that it
- * multiplies bf16. */
+static bool multiplies(const tern_device_info *info, int32_t dtype)
+{
+    for (uint32_t i = 0; i < info->matrix_count; i++)
+        if (info->matrix[i].dtype == dtype && info->matrix[i].subgroup > 1) return true;
+    return false;
+}
+
+/* Software GPUs and CPUs widen 16 bits to compute, whatever matrices they imitate: that saves memory and costs time.
+ * bf16 goes before f16, since it needs no loss scaling. */
 static void choose_automatically(const tern_device_info *info, tern_precision_choice *out)
 {
     const bool stores = (info->features & TERN_FEATURE_STORAGE_16) != 0;
-    const bool computes = (info->features & TERN_FEATURE_ARITHMETIC_F16) != 0;
     const bool gpu = info->kind == TERN_DEVICE_INTEGRATED_GPU || info->kind == TERN_DEVICE_DISCRETE_GPU;
-    out->dtype = gpu && stores && computes ? TERN_F16 : TERN_F32;
-    const char *why = !gpu       ? "which gains no time from 16 bits"
-                      : !stores  ? "which does not store 16 bits"
-                      : computes ? "which computes with f16"
-                                 : "which does not compute with 16 bits";
-    snprintf(out->reason, sizeof out->reason, "%s, chosen for %s, %s", out->dtype == TERN_F16 ? "f16" : "f32",
-             info->name, why);
+    const char *why = "which does not compute with 16 bits";
+    out->dtype = TERN_F32;
+    if (!gpu)
+        why = "which gains no time from 16 bits";
+    else if (!stores)
+        why = "which does not store 16 bits";
+    else if (multiplies(info, TERN_BF16))
+        out->dtype = TERN_BF16, why = "whose matrix units multiply it";
+    else if (multiplies(info, TERN_F16))
+        out->dtype = TERN_F16, why = "whose matrix units multiply it and not bf16";
+    else if (info->features & TERN_FEATURE_ARITHMETIC_F16)
+        out->dtype = TERN_F16, why = "which computes with f16";
+    snprintf(out->reason, sizeof out->reason, "%s, chosen for %s, %s", tern_dtype(out->dtype)->name, info->name, why);
 }
 
 tern_status tern_precision_choose(int32_t precision, const tern_device_info *info, tern_precision_choice *out_choice)

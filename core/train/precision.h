@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* precision.h - which float a run multiplies and stores: what was asked for and what the device has, with the reason.
  *
- *     auto   bf16 where the device multiplies it, else f16 where it computes with f16, else f32; f32 on CPUs and
- * software GPUs, which gain memory but no time from 16 bits
+ *     auto   bf16 where matrix units multiply it, else f16 where they do or the device computes with f16, else f32;
+ *            f32 on CPUs and software GPUs, which gain memory but no time from 16 bits
  *
  * Invariant: a precision that was asked for is never dropped silently: it is taken, or refused with what to do. */
 #ifndef TERN_TRAIN_PRECISION_H
@@ -13,7 +13,7 @@
 
 typedef struct tern_precision_choice {
     int32_t dtype;    /* TERN_F32, TERN_BF16 or TERN_F16: tern_setup_options.precision */
-    char reason[384]; /* "f16, which NVIDIA ... computes with" */
+    char reason[384]; /* "bf16, chosen for NVIDIA ..., whose matrix units multiply it" */
 } tern_precision_choice;
 
 /* "auto", "f32", "bf16", "f16" -> a TERN_PRECISION_ value; TERN_ERROR_INVALID naming them. */
