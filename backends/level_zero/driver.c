@@ -182,7 +182,8 @@ tern_status zero_device_count(uint32_t *out_count)
     if (!loaded) return tern_error(TERN_ERROR_INVALID, "the Level Zero loader is not loaded; call load first");
     *out_count = count;
     return count ? TERN_OK
-                 : tern_error(TERN_OK, "Level Zero has no device: its drivers list no GPU; look at `ls -l /dev/dri` and dmesg");
+                 : tern_error(TERN_OK,
+                              "Level Zero has no device: its drivers list no GPU; look at `ls -l /dev/dri` and dmesg");
 }
 
 tern_status zero_entry_find(uint32_t index, zero_entry *out_entry)

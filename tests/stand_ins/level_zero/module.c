@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* module.c - modules: SPIR-V, or a native binary of an earlier life, to an OpenCL program.
  *
- *     IL_SPIRV ── read, checked against the device's limits ──┬─ clCreateProgramWithIL        where the device takes it
- *     NATIVE ──── magic, length, hash ── SPIR-V inside ───────┘─ llvm-spirv -r ── WithBinary  PoCL 3.1
+ *     IL_SPIRV ── read, checked against the device's limits ──┬─ flow.c ─┬─ clCreateProgramWithIL        where it can
+ *     NATIVE ──── magic, length, hash ── SPIR-V inside ───────┘          └─ llvm-spirv -r ── WithBinary  PoCL 3.1
  *
  * What a real device would refuse is refused here, with a build log: unknown build flags, f64, f16 where there is none.
  * The native binary is the SPIR-V with a header, so that a damaged one can be told. */
@@ -64,25 +64,40 @@ static bool check_spirv(standin_module *module, char *log, size_t log_bytes)
     return false;
 }
 
-static bool build(standin_module *module, char *log, size_t log_bytes)
+/* The OpenCL program; false: the log says why there is none. */
+static bool make_program(standin_module *module, const uint32_t *words, size_t bytes, char *log, size_t log_bytes,
+                         cl_int *out_error)
 {
-    cl_int error = 0, status = 0;
+    cl_int status = 0;
     unsigned char *code = NULL;
-    size_t bytes = 0;
+    size_t code_bytes = 0;
     char *said = NULL;
     if (standin_cl.takes_spirv) {
-        module->program = clCreateProgramWithIL(standin_cl.context, module->code, module->code_bytes, &error);
-    } else {
-        if (!standin_translate(module->code, module->code_bytes, &code, &bytes, &said)) {
-            (void)snprintf(log, log_bytes, "%s", said ? said : "no memory");
-            free(said);
-            return false;
-        }
-        const unsigned char *binary = code;
-        module->program =
-            clCreateProgramWithBinary(standin_cl.context, 1, &standin_cl.device, &bytes, &binary, &status, &error);
-        free(code);
+        module->program = clCreateProgramWithIL(standin_cl.context, words, bytes, out_error);
+        return true;
     }
+    if (!standin_translate(words, bytes, &code, &code_bytes, &said)) {
+        (void)snprintf(log, log_bytes, "%s", said ? said : "no memory");
+        free(said);
+        return false;
+    }
+    const unsigned char *binary = code;
+    module->program =
+        clCreateProgramWithBinary(standin_cl.context, 1, &standin_cl.device, &code_bytes, &binary, &status, out_error);
+    free(code);
+    return true;
+}
+
+static bool build(standin_module *module, char *log, size_t log_bytes)
+{
+    cl_int error = 0;
+    uint32_t *words = NULL;
+    size_t bytes = 0;
+    bool made = standin_flow_prepare(module->code, module->code_bytes, &words, &bytes);
+    if (!made) (void)snprintf(log, log_bytes, "no memory");
+    made = made && make_program(module, words, bytes, log, log_bytes, &error);
+    free(words);
+    if (!made) return false;
     if (!error) error = clBuildProgram(module->program, 1, &standin_cl.device, "-cl-kernel-arg-info", NULL, NULL);
     if (!error) return true;
     const size_t used = (size_t)snprintf(log, log_bytes, "OpenCL error %d: ", error);

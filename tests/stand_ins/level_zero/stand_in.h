@@ -7,6 +7,7 @@
  *     device.c     driver, devices and their limits, contexts
  *     memory.c     allocations: guarded, poisoned, closed to the host
  *     spirv.c      what a module says about its kernels        translate.c  SPIR-V to LLVM bitcode, cached
+ *     flow.c       a module's control flow as PoCL compiles it rightly
  *     module.c     modules and kernels on OpenCL
  *     list.c       command lists: recording, with what may be recorded
  *     queue.c      queues: when and in which order commands run; waits
@@ -178,6 +179,8 @@ typedef struct standin_kernel {
     standin_value *values; /* info->argument_count */
 } standin_kernel;
 
+/* A checked module, rewritten for PoCL; free() it. False: no memory. */
+bool standin_flow_prepare(const void *code, size_t bytes, uint32_t **out_words, size_t *out_bytes);
 /* SPIR-V as LLVM bitcode; free() it. False: *out_log (never NULL, free() it) says why. */
 bool standin_translate(const void *code, size_t bytes, unsigned char **out_code, size_t *out_bytes, char **out_log);
 /* Runs on the OpenCL device, memory open. False, with a complaint, if it cannot. */
