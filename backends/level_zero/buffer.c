@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/log.h"
+static tern_status transfer_finish(tern_backend_device *device) { return zero_event_finish(device, device->transfer); }
 
 /* One command of the immediate list, to its end. `from` NULL: fills with zeros. With the transfer lock held. */
 static tern_status move(tern_backend_device *device, char *to, const char *from, size_t bytes)
@@ -26,7 +26,9 @@ static tern_status move(tern_backend_device *device, char *to, const char *from,
     else
         TERN_TRY(ZE_CALL(device, zeCommandListAppendMemoryFill, device->immediate, to, &zero, sizeof zero, bytes,
                          device->transfer, 0, NULL));
-    TERN_TRY(zero_event_finish(device, device->transfer));
+    status = zero_event_finish(device, device->transfer);
+    /* It may be running all the same, and the next one to come here uses the memory for its own. */
+    return status < 0 ? tern_plugin_finish_failed(device, status, transfer_finish) : TERN_OK;
 fail:
     return status;
 }
@@ -48,7 +50,7 @@ static tern_status memory_make(tern_backend_device *device, tern_backend_buffer 
         TERN_TRY(ZE_CALL(device, zeMemAllocHost, device->context, &host_desc, whole, 256, &address));
     buffer->address = address;
     if (buffer->shape.kind != TERN_BUFFER_DEVICE) {
-        memset(address, 0, whole);
+        buffer->shape.host = memset(address, 0, whole);
         return TERN_OK;
     }
     pthread_mutex_lock(&device->transfer_lock);
@@ -63,88 +65,63 @@ bool zero_is_large(const tern_backend_device *device, const tern_backend_buffer 
     return buffer->shape.bytes > device->plain_allocation_bytes;
 }
 
+/* A driver gives more than there is, and moves what it gave to the host and back. */
+static tern_status memory_check(const tern_backend_device *device, const tern_buffer_shape *shape)
+{
+    const uint64_t all = device->base.info.memory_bytes, taken = atomic_load(&device->base.allocated);
+    if (shape->kind != TERN_BUFFER_DEVICE || taken <= all) return TERN_OK;
+    return tern_error(TERN_ERROR_DEVICE_MEMORY,
+                      "%s: %" PRIu64 " bytes asked for, %" PRIu64 " of %" PRIu64 " free; use a smaller batch or model",
+                      device->base.info.name, shape->bytes, all - (taken - shape->bytes), all);
+}
+
 tern_status zero_buffer_create(tern_backend_device *device, uint64_t bytes, tern_buffer_kind kind,
                                tern_backend_buffer **out_buffer)
 {
-    const tern_device_info *info = &device->info;
-    tern_backend_buffer *buffer = NULL;
     tern_status status;
     *out_buffer = NULL;
-    TERN_TRY(zero_enter(device));
-    if (bytes == 0)
-        return tern_error(TERN_ERROR_INVALID, "%s: a buffer of 0 bytes was asked for; ask for 1 or more", info->name);
-    if (bytes > info->max_allocation_bytes)
-        return tern_error(TERN_ERROR_UNSUPPORTED,
-                          "%s: %" PRIu64 " bytes asked for in one buffer, the driver allows %" PRIu64
-                          " (maxMemAllocSize%s); split it",
-                          info->name, bytes, info->max_allocation_bytes,
-                          device->relaxed ? ", relaxed to all of the memory" : "");
-    const uint64_t before = atomic_fetch_add(&device->allocated, bytes);
-    if (kind == TERN_BUFFER_DEVICE && before + bytes > info->memory_bytes) {
-        atomic_fetch_sub(&device->allocated, bytes);
-        return tern_error(TERN_ERROR_DEVICE_MEMORY,
-                          "%s: %" PRIu64 " bytes asked for, %" PRIu64 " of %" PRIu64
-                          " free; use a smaller batch or model",
-                          info->name, bytes, info->memory_bytes - before, info->memory_bytes);
+    TERN_TRY(tern_plugin_enter(&device->base));
+    tern_backend_buffer *buffer = calloc(1, sizeof *buffer);
+    if (!buffer) return tern_error_memory("a Level Zero buffer", sizeof *buffer);
+    status = tern_plugin_buffer_take(&device->base, bytes, kind, &buffer->shape);
+    if (status >= 0) status = memory_check(device, &buffer->shape);
+    if (status >= 0) status = memory_make(device, buffer);
+    if (status >= 0) {
+        *out_buffer = buffer;
+        return TERN_OK;
     }
-    buffer = calloc(1, sizeof *buffer);
-    if (!buffer) {
-        atomic_fetch_sub(&device->allocated, bytes);
-        return tern_error_memory("a Level Zero buffer", sizeof *buffer);
-    }
-    buffer->shape.bytes = bytes;
-    buffer->shape.kind = kind;
-    TERN_TRY(memory_make(device, buffer));
-    *out_buffer = buffer;
-    return TERN_OK;
-fail:
     zero_buffer_destroy(device, buffer);
-    return status == TERN_ERROR_DEVICE_MEMORY ? tern_error_prefix(status, "a buffer of %" PRIu64 " bytes", bytes)
-                                              : status;
+    if (status == TERN_ERROR_DEVICE_MEMORY) tern_error_prefix(status, "a buffer of %" PRIu64 " bytes", bytes);
+fail:
+    return status;
 }
 
 void zero_buffer_destroy(tern_backend_device *device, tern_backend_buffer *buffer)
 {
     if (!buffer) return;
-    if (zero_may_release(device)) {
-        if (!atomic_load(&device->lost) && zero_drain(device) < 0) /* freeing waits for nothing */
-            tern_log_write(TERN_LOG_WARNING, "level_zero: freeing a buffer: %s", tern_error_message());
-        if (zero_may_release(device) && buffer->address)
-            zero_released("zeMemFree", tern_ze.zeMemFree(device->context, buffer->address));
-    }
-    atomic_fetch_sub(&device->allocated, buffer->shape.bytes);
+    if (buffer->address && zero_may_release(device, "a buffer")) /* freeing waits for nothing */
+        zero_released("zeMemFree", tern_ze.zeMemFree(device->context, buffer->address));
+    tern_plugin_buffer_drop(&device->base, &buffer->shape);
     free(buffer);
 }
 
-static tern_status transfer(tern_backend_device *device, tern_backend_buffer *buffer, uint64_t offset, char *read_to,
-                            const char *write_from, uint64_t bytes)
+static tern_status staging_move(tern_backend_device *device, tern_backend_buffer *buffer, uint64_t offset, size_t bytes,
+                                bool to_device)
 {
-    tern_status status;
-    TERN_TRY(zero_enter(device));
-    if (offset > buffer->shape.bytes || bytes > buffer->shape.bytes - offset)
-        return tern_error(TERN_ERROR_INVALID, "%s: bytes %" PRIu64 " to %" PRIu64 " of a buffer of %" PRIu64,
-                          device->info.name, offset, offset + bytes, buffer->shape.bytes);
-    TERN_TRY(zero_drain(device));
-    if (bytes == 0) return TERN_OK;
-    char *at = buffer->address + offset;
-    if (buffer->shape.kind != TERN_BUFFER_DEVICE) {
-        if (read_to) memcpy(read_to, at, (size_t)bytes);
-        if (write_from) memcpy(at, write_from, (size_t)bytes);
-        return TERN_OK;
-    }
-    pthread_mutex_lock(&device->transfer_lock);
-    for (uint64_t done = 0; done < bytes && status >= 0;) {
-        const uint64_t left = bytes - done;
-        const size_t now = left < ZERO_STAGING_BYTES ? (size_t)left : ZERO_STAGING_BYTES;
-        if (write_from) memcpy(device->staging, write_from + done, now);
-        status =
-            write_from ? move(device, at + done, device->staging, now) : move(device, device->staging, at + done, now);
-        if (read_to && status >= 0) memcpy(read_to + done, device->staging, now);
-        done += now;
-    }
-    pthread_mutex_unlock(&device->transfer_lock);
-fail:
-    return status;
+    char *const at = buffer->address + offset;
+    return to_device ? move(device, at, device->staging, bytes) : move(device, device->staging, at, bytes);
+}
+
+static tern_status transfer(tern_backend_device *device, tern_backend_buffer *buffer, uint64_t offset, void *read_to,
+                            const void *write_from, uint64_t bytes)
+{
+    const tern_plugin_staging staging = {.memory = device->staging,
+                                         .bytes = ZERO_STAGING_BYTES,
+                                         .lock = &device->transfer_lock,
+                                         .drain = zero_drain,
+                                         .move = staging_move};
+    const tern_status status = tern_plugin_enter(&device->base);
+    return status < 0 ? status : tern_plugin_transfer(device, buffer, &staging, offset, read_to, write_from, bytes);
 }
 
 tern_status zero_buffer_write(tern_backend_device *device, tern_backend_buffer *buffer, uint64_t offset,
@@ -158,17 +135,3 @@ tern_status zero_buffer_read(tern_backend_device *device, tern_backend_buffer *b
 {
     return transfer(device, buffer, offset, out_data, NULL, bytes);
 }
-
-tern_status zero_buffer_map(tern_backend_device *device, tern_backend_buffer *buffer, void **out_address)
-{
-    const tern_status status = zero_enter(device);
-    if (status < 0) return status;
-    if (buffer->shape.kind == TERN_BUFFER_DEVICE)
-        return tern_error(TERN_ERROR_INVALID,
-                          "%s: a device buffer has no host address; use an upload or read-back buffer and a copy step",
-                          device->info.name);
-    *out_address = buffer->address;
-    return TERN_OK;
-}
-
-uint64_t zero_allocated_bytes(tern_backend_device *device) { return atomic_load(&device->allocated); }

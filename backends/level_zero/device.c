@@ -44,10 +44,32 @@ fail:
     return status;
 }
 
-static tern_status query_compute(const zero_entry *entry, tern_device_info *info)
+/* Intel's extension that says whether there are matrix units; the loader's headers do not have it. Source:
+ * compute-runtime, level_zero/doc/experimental_extensions/MODULE_DP_SUPPORT.md; drivers from 24.05 on. */
+#define DOT_PRODUCTS_NAME  "ZE_intel_experimental_device_module_dp_properties"
+#define DOT_PRODUCTS_STYPE 0x00030013
+#define DOT_PRODUCTS_DPAS  2u
+typedef struct dot_products {
+    uint32_t stype;
+    void *pNext;
+    uint32_t flags;
+} dot_products;
+
+/* What shaders/dialect/opencl_matrix.h has words for: the instruction of the smallest sub-groups. */
+static void list_matrices(tern_device_info *info)
+{
+    const uint32_t lanes = info->subgroup_min;
+    if (lanes != 8 && lanes != 16) return;
+    info->matrix[info->matrix_count++] = (tern_matrix_shape){TERN_BF16, 8, lanes, 16, lanes};
+    info->matrix[info->matrix_count++] = (tern_matrix_shape){TERN_F16, 8, lanes, 16, lanes};
+}
+
+static tern_status query_compute(const zero_entry *entry, bool has_dot_products, tern_device_info *info)
 {
     ze_device_compute_properties_t compute = {.stype = ZE_STRUCTURE_TYPE_DEVICE_COMPUTE_PROPERTIES};
-    ze_device_module_properties_t module = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MODULE_PROPERTIES};
+    dot_products dot = {.stype = DOT_PRODUCTS_STYPE};
+    ze_device_module_properties_t module = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MODULE_PROPERTIES,
+                                            .pNext = has_dot_products ? &dot : NULL};
     tern_status status;
     TERN_TRY(ZE_CALL(NULL, zeDeviceGetComputeProperties, entry->device, &compute));
     TERN_TRY(ZE_CALL(NULL, zeDeviceGetModuleProperties, entry->device, &module));
@@ -63,6 +85,7 @@ static tern_status query_compute(const zero_entry *entry, tern_device_info *info
         if (compute.subGroupSizes[i] > info->subgroup_max) info->subgroup_max = compute.subGroupSizes[i];
     }
     if (module.flags & ZE_DEVICE_MODULE_FLAG_FP16) info->features |= TERN_FEATURE_ARITHMETIC_F16;
+    if ((dot.flags & DOT_PRODUCTS_DPAS) && zero_compiler_knows_dpas()) list_matrices(info);
 fail:
     return status;
 }
@@ -81,20 +104,22 @@ fail:
     return status;
 }
 
-/* Whether the driver has the extension for allocations above maxMemAllocSize. */
-static tern_status query_relaxed(ze_driver_handle_t driver, bool *out_relaxed)
+/* Whether the driver has the extension for allocations above maxMemAllocSize, and the one about matrix units. */
+static tern_status query_extensions(ze_driver_handle_t driver, bool *out_relaxed, bool *out_dot_products)
 {
     uint32_t count = 0;
     ze_driver_extension_properties_t *list = NULL;
     tern_status status;
-    *out_relaxed = false;
+    *out_relaxed = *out_dot_products = false;
     TERN_TRY(ZE_CALL(NULL, zeDriverGetExtensionProperties, driver, &count, NULL));
     if (count == 0) return TERN_OK;
     list = calloc(count, sizeof *list);
     if (!list) return tern_error_memory("a list of extensions", count * sizeof *list);
     TERN_TRY(ZE_CALL(NULL, zeDriverGetExtensionProperties, driver, &count, list));
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         if (strcmp(list[i].name, ZE_RELAXED_ALLOCATION_LIMITS_EXP_NAME) == 0) *out_relaxed = true;
+        if (strcmp(list[i].name, DOT_PRODUCTS_NAME) == 0) *out_dot_products = true;
+    }
 fail:
     free(list);
     return status;
@@ -103,13 +128,14 @@ fail:
 static tern_status info_query(const zero_entry *entry, tern_device_info *info, ze_device_properties_t *properties,
                               bool *out_relaxed)
 {
+    bool has_dot_products;
     ze_pci_ext_properties_t pci = {.stype = ZE_STRUCTURE_TYPE_PCI_EXT_PROPERTIES};
     tern_status status;
     memset(info, 0, sizeof *info);
     TERN_TRY(query_properties(entry, info, properties));
-    TERN_TRY(query_compute(entry, info));
+    TERN_TRY(query_extensions(entry->driver, out_relaxed, &has_dot_products));
+    TERN_TRY(query_compute(entry, has_dot_products, info));
     TERN_TRY(query_memory(entry, info));
-    TERN_TRY(query_relaxed(entry->driver, out_relaxed));
     if (*out_relaxed) info->max_allocation_bytes = info->memory_bytes;
     info->max_buffer_bytes = info->max_binding_bytes = info->max_allocation_bytes;
     info->offset_alignment = 256; /* whole cache lines; offsets go in as pointer and elements, so any would do */
@@ -163,7 +189,7 @@ static tern_status ordinal_find(tern_backend_device *device)
         device->ordinal = i;
         return TERN_OK;
     }
-    return tern_error(TERN_ERROR_UNSUPPORTED, "%s has no queue that computes", device->info.name);
+    return tern_error(TERN_ERROR_UNSUPPORTED, "%s has no queue that computes", device->base.info.name);
 fail:
     return status;
 }
@@ -208,16 +234,17 @@ tern_status zero_open(uint32_t index, const tern_open_options *options, tern_bac
     if (!device) return tern_error_memory("a Level Zero device", sizeof *device);
     pthread_mutex_init(&device->lock, NULL);
     pthread_mutex_init(&device->transfer_lock, NULL);
-    device->pid = getpid();
+    device->base.api = "Level Zero";
+    device->base.pid = getpid();
     device->entry = entry;
     device->timestamps = options && options->timestamps;
-    device->patience_ns = tern_patience_ns("TERN_LEVEL_ZERO_PATIENCE_S", ZERO_PATIENCE_S);
-    TERN_TRY(info_query(&entry, &device->info, &properties, &device->relaxed));
+    device->base.patience_ns = tern_patience_ns("TERN_LEVEL_ZERO_PATIENCE_S", ZERO_PATIENCE_S);
+    TERN_TRY(info_query(&entry, &device->base.info, &properties, &device->relaxed));
     TERN_TRY(zero_compiler_find(NULL, 0));
     device->plain_allocation_bytes = properties.maxMemAllocSize;
     timer_prepare(device, &properties);
-    device->driver_hash = tern_hash(TERN_HASH_START, device->info.name, sizeof device->info.name);
-    device->driver_hash = tern_hash(device->driver_hash, device->info.driver, sizeof device->info.driver);
+    device->driver_hash = tern_hash(TERN_HASH_START, device->base.info.name, sizeof device->base.info.name);
+    device->driver_hash = tern_hash(device->driver_hash, device->base.info.driver, sizeof device->base.info.driver);
     TERN_TRY(ZE_CALL(device, zeContextCreate, entry.driver, &context, &device->context));
     TERN_TRY(ordinal_find(device));
     TERN_TRY(queues_make(device));
@@ -234,37 +261,23 @@ fail:
 void zero_close(tern_backend_device *device)
 {
     if (!device) return;
-    if (zero_may_release(device)) {
-        if (!atomic_load(&device->lost) && zero_drain(device) < 0)
-            tern_log_write(TERN_LOG_WARNING, "level_zero: closing with work in flight: %s", tern_error_message());
-        if (zero_may_release(device)) {
-            if (device->staging) zero_released("zeMemFree", tern_ze.zeMemFree(device->context, device->staging));
-            ZE_RELEASE(zeEventDestroy, device->transfer);
-            ZE_RELEASE(zeEventPoolDestroy, device->pool);
-            ZE_RELEASE(zeCommandListDestroy, device->immediate);
-            ZE_RELEASE(zeCommandQueueDestroy, device->queue);
-            ZE_RELEASE(zeContextDestroy, device->context);
-        }
+    if (zero_may_release(device, "the device")) {
+        if (device->staging) zero_released("zeMemFree", tern_ze.zeMemFree(device->context, device->staging));
+        ZE_RELEASE(zeEventDestroy, device->transfer);
+        ZE_RELEASE(zeEventPoolDestroy, device->pool);
+        ZE_RELEASE(zeCommandListDestroy, device->immediate);
+        ZE_RELEASE(zeCommandQueueDestroy, device->queue);
+        ZE_RELEASE(zeContextDestroy, device->context);
     }
     pthread_mutex_destroy(&device->transfer_lock);
     pthread_mutex_destroy(&device->lock);
     free(device);
 }
 
-tern_status zero_enter(const tern_backend_device *device)
+bool zero_may_release(tern_backend_device *device, const char *what)
 {
-    if (device->pid != getpid())
-        return tern_error(TERN_ERROR_INVALID,
-                          "%s was opened by process %ld, and Level Zero does not survive a fork; open it again in "
-                          "process %ld",
-                          device->info.name, (long)device->pid, (long)getpid());
-    if (atomic_load(&device->lost))
-        return tern_error(TERN_ERROR_DEVICE_LOST, "%s was lost by an earlier call; close it and open it again",
-                          device->info.name);
-    return TERN_OK;
-}
-
-bool zero_may_release(const tern_backend_device *device)
-{
-    return device->pid == getpid() && !atomic_load(&device->hung);
+    if (!tern_plugin_may_release(&device->base)) return false;
+    if (!atomic_load(&device->base.lost) && zero_drain(device) < 0)
+        tern_log_write(TERN_LOG_WARNING, "level_zero: giving back %s: %s", what, tern_error_message());
+    return tern_plugin_may_release(&device->base);
 }

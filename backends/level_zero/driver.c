@@ -14,6 +14,7 @@
 
 #include "core/base/jit.h"
 #include "core/base/log.h"
+#include "core/base/plugin_library.h"
 
 #define ZERO_DEVICES 64
 
@@ -28,83 +29,47 @@ static struct {
 
 /* ------------------------------------------------------------------ results */
 
-/* clang-format off */
-#define RESULTS(X)                                                                                                     \
-    X(ZE_RESULT_NOT_READY) X(ZE_RESULT_ERROR_DEVICE_LOST) X(ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY)                        \
-    X(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY) X(ZE_RESULT_ERROR_MODULE_BUILD_FAILURE)                                    \
-    X(ZE_RESULT_ERROR_MODULE_LINK_FAILURE) X(ZE_RESULT_ERROR_DEVICE_REQUIRES_RESET)                                    \
-    X(ZE_RESULT_ERROR_DEVICE_IN_LOW_POWER_STATE) X(ZE_RESULT_ERROR_INSUFFICIENT_PERMISSIONS)                           \
-    X(ZE_RESULT_ERROR_NOT_AVAILABLE) X(ZE_RESULT_ERROR_DEPENDENCY_UNAVAILABLE) X(ZE_RESULT_ERROR_UNINITIALIZED)        \
-    X(ZE_RESULT_ERROR_UNSUPPORTED_VERSION) X(ZE_RESULT_ERROR_UNSUPPORTED_FEATURE) X(ZE_RESULT_ERROR_INVALID_ARGUMENT)  \
-    X(ZE_RESULT_ERROR_INVALID_NULL_HANDLE) X(ZE_RESULT_ERROR_HANDLE_OBJECT_IN_USE)                                     \
-    X(ZE_RESULT_ERROR_INVALID_NULL_POINTER) X(ZE_RESULT_ERROR_INVALID_SIZE) X(ZE_RESULT_ERROR_UNSUPPORTED_SIZE)        \
-    X(ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT) X(ZE_RESULT_ERROR_INVALID_ENUMERATION)                                    \
-    X(ZE_RESULT_ERROR_INVALID_NATIVE_BINARY) X(ZE_RESULT_ERROR_INVALID_KERNEL_NAME)                                    \
-    X(ZE_RESULT_ERROR_INVALID_GROUP_SIZE_DIMENSION) X(ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_INDEX)                   \
-    X(ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_SIZE) X(ZE_RESULT_ERROR_INVALID_COMMAND_LIST_TYPE)                       \
-    X(ZE_RESULT_ERROR_OVERLAPPING_REGIONS) X(ZE_RESULT_ERROR_UNKNOWN)
-/* clang-format on */
+static const struct {
+    ze_result_t code;
+    tern_status status;
+    const char *name, *hint;
+} results[] = {
+#define RESULT(code, status, hint) {code, status, #code, hint},
+#include "backends/level_zero/results.def"
+#undef RESULT
+    {ZE_RESULT_ERROR_UNKNOWN, TERN_ERROR_DRIVER, "an unknown code", LOOK},
+};
 
-static const char *result_name(ze_result_t result)
+static size_t result_row(ze_result_t result)
 {
-    switch (result) {
-#define NAME(name)                                                                                                     \
-    case name: return #name;
-        RESULTS(NAME)
-#undef NAME
-    default: return "an unknown code";
-    }
+    size_t row = 0;
+    while (row + 1 < sizeof results / sizeof *results && results[row].code != result) row++;
+    return row;
 }
 
 tern_status zero_result(tern_backend_device *device, const char *call, ze_result_t result)
 {
-    const char *where = device ? device->info.name : "Level Zero", *hint = "dmesg may say more";
-    tern_status status = TERN_ERROR_DRIVER;
-    switch (result) {
-    case ZE_RESULT_SUCCESS: return TERN_OK;
-    case ZE_RESULT_ERROR_DEVICE_LOST:
-    case ZE_RESULT_ERROR_DEVICE_REQUIRES_RESET:
-        status = TERN_ERROR_DEVICE_LOST;
-        hint = "the driver gave up on the device's work; look for a reset in dmesg, then open the device again";
-        if (device) atomic_store(&device->lost, true);
-        break;
-    case ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY:
-        status = TERN_ERROR_MEMORY;
-        hint = "free host memory";
-        break;
-    case ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY:
-        status = TERN_ERROR_DEVICE_MEMORY;
-        hint = "close other programs that use the device, or ask for less";
-        break;
-    case ZE_RESULT_ERROR_MODULE_BUILD_FAILURE:
-    case ZE_RESULT_ERROR_INVALID_NATIVE_BINARY: status = TERN_ERROR_KERNEL; break;
-    default: break;
-    }
-    return tern_error(status, "%s: %s: %s (0x%x); %s", where, call, result_name(result), (unsigned)result, hint);
+    if (result == ZE_RESULT_SUCCESS) return TERN_OK;
+    const size_t row = result_row(result);
+    if (results[row].status == TERN_ERROR_DEVICE_LOST && device) atomic_store(&device->base.lost, true);
+    return tern_error(results[row].status, "%s: %s: %s (0x%x); %s", device ? device->base.info.name : "Level Zero",
+                      call, results[row].name, (unsigned)result, results[row].hint);
 }
 
 void zero_released(const char *call, ze_result_t result)
 {
     if (result != ZE_RESULT_SUCCESS)
-        tern_log_write(TERN_LOG_WARNING, "level_zero: %s: %s (0x%x)", call, result_name(result), (unsigned)result);
+        tern_log_write(TERN_LOG_WARNING, "level_zero: %s: %s (0x%x)", call, results[result_row(result)].name,
+                       (unsigned)result);
 }
 
 /* ------------------------------------------------------------------ load */
 
-static tern_status symbols_find(void *library)
-{
-#define SYMBOL(name)                                                                                                   \
-    {                                                                                                                  \
-        void *address = dlsym(library, #name);                                                                         \
-        if (!address)                                                                                                  \
-            return tern_error(TERN_ERROR_NOT_FOUND,                                                                    \
-                              "the Level Zero loader has no %s; it is older than 1.2, update it (libze1)", #name);     \
-        memcpy(&tern_ze.name, &address, sizeof address);                                                               \
-    }
+static const tern_symbol symbols[] = {
+#define SYMBOL(name) {#name, offsetof(zero_loader, name)},
 #include "backends/level_zero/symbols.def"
 #undef SYMBOL
-    return TERN_OK;
-}
+};
 
 static tern_status driver_list(ze_driver_handle_t driver)
 {
@@ -132,7 +97,7 @@ static tern_status devices_list(void)
                           "Level Zero does not start (zeInit: %s, 0x%x): there is no Intel GPU or no driver for it "
                           "(install intel-level-zero-gpu or intel-opencl-icd), or no access to /dev/dri/renderD* "
                           "(usermod -aG render $USER), or loader and driver do not fit (update both)",
-                          result_name(result), (unsigned)result);
+                          results[result_row(result)].name, (unsigned)result);
     TERN_TRY(ZE_CALL(NULL, zeDriverGet, &count, drivers));
     for (uint32_t i = 0; i < count; i++) TERN_TRY(driver_list(drivers[i]));
 fail:
@@ -152,7 +117,10 @@ tern_status zero_load(void)
                             "the Level Zero loader is missing (%s); install it (apt install libze1) and Intel's driver "
                             "(intel-level-zero-gpu)",
                             dlerror()));
-    TERN_TRY(symbols_find(loader.library));
+    const char *missing = tern_symbols_find(loader.library, symbols, sizeof symbols / sizeof *symbols, &tern_ze);
+    if (missing)
+        TERN_TRY(tern_error(TERN_ERROR_NOT_FOUND,
+                            "the Level Zero loader has no %s; it is older than 1.2, update it (libze1)", missing));
     TERN_TRY(devices_list());
     goto done;
 fail: /* the library stays: what zeInit began has threads */

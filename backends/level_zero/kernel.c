@@ -19,19 +19,6 @@
 
 static const char *const flags[2] = {"", "-ze-opt-greater-than-4GB-buffer-required"};
 
-static tern_status variant_check(const tern_device_info *info, const tern_kernel_desc *desc)
-{
-    const tern_variant *variant = &desc->variant;
-    const uint64_t items = (uint64_t)variant->group[0] * variant->group[1] * variant->group[2];
-    if (items == 0 || items > info->max_group_size || variant->shared_bytes > info->shared_bytes)
-        return tern_error(TERN_ERROR_UNSUPPORTED,
-                          "%s: kernel \"%s\" (%s) wants groups of %llu work-items with %u bytes of shared memory, the "
-                          "limits are %u and %u; choose a variant for this device",
-                          info->name, desc->label, variant->name, (unsigned long long)items, variant->shared_bytes,
-                          info->max_group_size, info->shared_bytes);
-    return TERN_OK;
-}
-
 static tern_status spirv_get(const tern_kernel_desc *desc, tern_backend_kernel *kernel)
 {
     tern_source source = {0};
@@ -71,8 +58,9 @@ static tern_status module_create(tern_backend_device *device, const tern_backend
             (text = calloc(1, length + 1)) != NULL &&
             tern_ze.zeModuleBuildLogGetString(log, &length, text) != ZE_RESULT_SUCCESS)
             text[0] = 0;
-        status = tern_error(status, "%s: kernel \"%s\" does not build (zeModuleCreate: 0x%x); the driver says: %s",
-                            device->info.name, kernel->shape.label, (unsigned)result, text && *text ? text : "nothing");
+        status =
+            tern_error(status, "%s: kernel \"%s\" does not build (zeModuleCreate: 0x%x); the driver says: %s",
+                       device->base.info.name, kernel->shape.label, (unsigned)result, text && *text ? text : "nothing");
         free(text);
     }
     ZE_RELEASE(zeModuleBuildLogDestroy, log);
@@ -80,8 +68,19 @@ static tern_status module_create(tern_backend_device *device, const tern_backend
     return status;
 }
 
-/* Best effort, but for a loss. */
-static tern_status native_store(tern_backend_device *device, uint64_t key, ze_module_handle_t module)
+/* The driver's compiler says in the binary (zebin, .ze_info) whether it uses matrix units; it may take the text and
+ * not. */
+static bool has_dpas(const char *binary, size_t bytes)
+{
+    static const char claim[] = "has_dpas:";
+    const char *at = memmem(binary, bytes, claim, sizeof claim - 1);
+    const size_t left = at ? bytes - (size_t)(at - binary) : 0;
+    return at && memmem(at, left < 32 ? left : 32, "true", 4) != NULL;
+}
+
+/* Keeps the binary, best effort but for a loss. One without the matrix units that its text has words for is refused. */
+static tern_status native_store(tern_backend_device *device, uint64_t key, const tern_backend_kernel *kernel,
+                                ze_module_handle_t module)
 {
     size_t bytes = 0;
     char *data = NULL;
@@ -90,6 +89,13 @@ static tern_status native_store(tern_backend_device *device, uint64_t key, ze_mo
     data = malloc(bytes ? bytes : 1);
     if (!data) TERN_TRY(tern_error_memory("a native binary", bytes));
     TERN_TRY(ZE_CALL(device, zeModuleGetNativeBinary, module, &bytes, (uint8_t *)data));
+    if (kernel->dpas && !has_dpas(data, bytes)) {
+        free(data);
+        return tern_error(TERN_ERROR_KERNEL,
+                          "%s: the driver's compiler made kernel \"%s\" without the matrix unit's instructions (no "
+                          "has_dpas in its binary of %zu bytes); update the driver, or train with --precision f32",
+                          device->base.info.name, kernel->shape.label, bytes);
+    }
     tern_cache_write("level_zero", "native", key, data, bytes);
 fail:
     free(data);
@@ -113,7 +119,7 @@ static tern_status module_get(tern_backend_device *device, tern_backend_kernel *
     }
     TERN_TRY(module_create(device, kernel, ZE_MODULE_FORMAT_IL_SPIRV, kernel->spirv, kernel->spirv_bytes, large,
                            &kernel->module[large]));
-    TERN_TRY(native_store(device, key, kernel->module[large]));
+    TERN_TRY(native_store(device, key, kernel, kernel->module[large]));
 fail:
     return status;
 }
@@ -150,15 +156,17 @@ fail:
 tern_status zero_kernel_create(tern_backend_device *device, const tern_kernel_desc *desc,
                                tern_backend_kernel **out_kernel)
 {
+    const tern_kernel_fit asked = {false, device->base.info.max_group_size, desc->variant.shared_bytes};
     tern_backend_kernel *kernel = NULL;
     ze_kernel_handle_t plain = NULL;
     tern_status status;
     *out_kernel = NULL;
-    TERN_TRY(zero_enter(device));
+    TERN_TRY(tern_plugin_enter(&device->base));
     kernel = calloc(1, sizeof *kernel);
     if (!kernel) return tern_error_memory("a Level Zero kernel", sizeof *kernel);
     TERN_TRY(tern_kernel_shape_take(desc, "Level Zero", &kernel->shape));
-    TERN_TRY(variant_check(&device->info, desc));
+    TERN_TRY(tern_kernel_fit_check(&device->base.info, desc, &asked));
+    kernel->dpas = desc->variant.fragment.subgroup > 1;
     TERN_TRY(spirv_get(desc, kernel));
     TERN_TRY(zero_kernel_form(device, kernel, false, &plain));
     *out_kernel = kernel;
@@ -171,7 +179,7 @@ fail:
 void zero_kernel_destroy(tern_backend_device *device, tern_backend_kernel *kernel)
 {
     if (!kernel) return;
-    for (int large = 0; large < 2 && zero_may_release(device); large++) {
+    for (int large = 0; large < 2 && tern_plugin_may_release(&device->base); large++) {
         ZE_RELEASE(zeKernelDestroy, kernel->kernel[large]);
         ZE_RELEASE(zeModuleDestroy, kernel->module[large]);
     }

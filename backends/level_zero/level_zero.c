@@ -15,7 +15,7 @@ static const tern_backend backend = {
     .buffer_destroy = zero_buffer_destroy,
     .buffer_write = zero_buffer_write,
     .buffer_read = zero_buffer_read,
-    .buffer_map = zero_buffer_map,
+    .buffer_map = tern_plugin_buffer_map,
     .kernel_create = zero_kernel_create,
     .kernel_destroy = zero_kernel_destroy,
     .program_create = zero_program_create,
@@ -24,7 +24,7 @@ static const tern_backend backend = {
     .wait = zero_wait,
     .program_times = zero_program_times,
     .device_notes = zero_device_notes,
-    .allocated_bytes = zero_allocated_bytes,
+    .allocated_bytes = tern_plugin_allocated_bytes,
     .submission_count = zero_submission_count,
 };
 

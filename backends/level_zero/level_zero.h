@@ -16,13 +16,8 @@
 
 #include <level_zero/ze_api.h>
 
-#include <pthread.h>
-#include <stdatomic.h>
-#include <sys/types.h>
-
-#include "core/backend.h"
+#include "core/base/plugin_device.h"
 #include "core/base/status.h"
-#include "core/base/step_check.h"
 
 /* ------------------------------------------------------------------ driver.c */
 
@@ -62,21 +57,17 @@ void zero_released(const char *call, ze_result_t result);
 #define ZERO_STAGING_BYTES ((size_t)4 << 20)
 
 struct tern_backend_device {
-    pid_t pid; /* of the process that opened it */
-    atomic_bool lost;
-    atomic_bool hung; /* work in flight never ended: nothing that it may use is given back */
+    tern_plugin_device base; /* first, for plugin_device.h */
     zero_entry entry;
     ze_context_handle_t context;
     uint32_t ordinal;                   /* the queue group that computes */
     ze_command_queue_handle_t queue;    /* NULL: the device has only immediate lists */
     ze_command_list_handle_t immediate; /* transfers; without a queue, programs too */
     ze_event_pool_handle_t pool;
-    bool timestamps, relaxed;        /* relaxed: allocations above the limit can be asked for */
-    uint64_t plain_allocation_bytes; /* maxMemAllocSize */
-    tern_device_info info;
+    bool timestamps, relaxed;            /* relaxed: allocations above the limit can be asked for */
+    uint64_t plain_allocation_bytes;     /* maxMemAllocSize */
     uint64_t ns_per_tick_q32, tick_mask; /* of kernel timestamps: nanoseconds in 32.32 */
-    uint64_t driver_hash, patience_ns;
-    _Atomic uint64_t allocated;
+    uint64_t driver_hash;
     pthread_mutex_t lock;      /* guards the tickets, kernels' arguments, and keeps one program's commands together */
     uint64_t ticket, finished; /* last one given; all up to this one have ended */
     ze_event_handle_t ring[ZERO_RING]; /* of ticket t at t % RING: its program's, which ends before it is reset */
@@ -89,10 +80,8 @@ tern_status zero_device_info(uint32_t index, tern_device_info *out_info);
 tern_status zero_device_notes(uint32_t index, char *out_text, size_t bytes);
 tern_status zero_open(uint32_t index, const tern_open_options *options, tern_backend_device **out_device);
 void zero_close(tern_backend_device *device);
-/* TERN_ERROR_INVALID in a forked child, TERN_ERROR_DEVICE_LOST after a loss. Every entry starts with it. */
-tern_status zero_enter(const tern_backend_device *device);
-/* For entries that undo: may the driver be called for this device? */
-bool zero_may_release(const tern_backend_device *device);
+/* Whether `what` may be given back to the driver now; nothing on the device uses it any more then. */
+bool zero_may_release(tern_backend_device *device, const char *what);
 
 /* ------------------------------------------------------------------- queue.c */
 
@@ -101,9 +90,7 @@ tern_status zero_pool_create(tern_backend_device *device, uint32_t count, bool t
                              ze_event_pool_handle_t *out_pool);
 tern_status zero_event_create(tern_backend_device *device, ze_event_pool_handle_t pool, uint32_t index,
                               ze_event_handle_t *out_event);
-/* In slices until the timeout; TERN_ERROR_TIMEOUT then. */
-tern_status zero_event_wait(tern_backend_device *device, ze_event_handle_t event, uint64_t timeout_ns);
-/* The same within the device's patience, after which it is lost. */
+/* Within the device's patience, after which it is lost. */
 tern_status zero_event_finish(tern_backend_device *device, ze_event_handle_t event);
 tern_status zero_wait(tern_backend_device *device, uint64_t ticket, uint64_t timeout_ns);
 /* Both with the lock held: within the device's patience until the ticket has ended; the next ticket, for `event`. */
@@ -112,7 +99,7 @@ uint64_t zero_ticket_give(tern_backend_device *device, ze_event_handle_t event);
 /* Everything submitted so far. */
 tern_status zero_drain(tern_backend_device *device);
 /* The same for commands that got no ticket, because a submission failed half way; with the lock held. */
-void zero_partial_finish(tern_backend_device *device);
+tern_status zero_partial_finish(tern_backend_device *device);
 
 /* ------------------------------------------------------------------ buffer.c */
 
@@ -128,15 +115,15 @@ tern_status zero_buffer_write(tern_backend_device *device, tern_backend_buffer *
                               const void *data, uint64_t bytes);
 tern_status zero_buffer_read(tern_backend_device *device, tern_backend_buffer *buffer, uint64_t offset, void *out_data,
                              uint64_t bytes);
-tern_status zero_buffer_map(tern_backend_device *device, tern_backend_buffer *buffer, void **out_address);
 /* Above the device's plain limit: kernels that get it need their form for that. */
 bool zero_is_large(const tern_backend_device *device, const tern_backend_buffer *buffer);
-uint64_t zero_allocated_bytes(tern_backend_device *device);
 
 /* --------------------------------------------------------- spirv.c, kernel.c */
 
 /* Which compiler there is: "clang-14 and llvm-spirv-14"; TERN_ERROR_NOT_FOUND with what to install. */
 tern_status zero_compiler_find(char *out_text, size_t bytes);
+/* Whether it knows Intel's matrix instruction; only Intel's own does. */
+bool zero_compiler_knows_dpas(void);
 /* OpenCL C as SPIR-V 1.2; free() it. TERN_ERROR_KERNEL with the compiler's log. */
 tern_status zero_spirv_compile(const char *label, const tern_source *source, char **out_spirv, size_t *out_bytes);
 
@@ -147,6 +134,7 @@ struct tern_backend_kernel {
     char *spirv;
     size_t spirv_bytes;
     char entry[64];
+    bool dpas; /* its text multiplies on matrix units: so must its binary */
 };
 
 tern_status zero_kernel_create(tern_backend_device *device, const tern_kernel_desc *desc,

@@ -15,12 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/log.h"
-
 typedef struct step {
     tern_step what; /* without its waits */
     ze_kernel_handle_t kernel;
-    bool barrier_before, cut_before;
+    bool barrier_before;
+    uint32_t part_end; /* of the part that begins here */
 } step;
 
 struct tern_backend_program {
@@ -98,14 +97,6 @@ fail:
     return status;
 }
 
-static uint32_t part_end(const tern_backend_program *program, uint32_t start)
-{
-    uint32_t end = start;
-    do end++;
-    while (end < program->step_count && !program->steps[end].cut_before);
-    return end < program->step_count ? end : program->step_count;
-}
-
 /* ------------------------------------------------------------------ create */
 
 static tern_status step_record(tern_backend_device *device, const tern_step *from, uint32_t index, uint32_t barrier,
@@ -113,7 +104,7 @@ static tern_status step_record(tern_backend_device *device, const tern_step *fro
 {
     bool large = false;
     tern_status status;
-    TERN_TRY(tern_step_check(&device->info, from, index));
+    TERN_TRY(tern_step_check(&device->base.info, from, index));
     for (uint32_t w = 0; w < from->wait_count; w++)
         if (from->waits[w] >= barrier) to->barrier_before = true;
     to->what = *from;
@@ -130,17 +121,13 @@ static tern_status steps_record(tern_backend_device *device, const tern_program_
                                 tern_backend_program *program)
 {
     uint32_t barrier = 0; /* steps before it are behind a barrier */
-    for (uint32_t i = 0; i < desc->cut_count; i++) {
-        if (desc->cuts[i] >= desc->step_count || (i && desc->cuts[i] < desc->cuts[i - 1]))
-            return tern_error(TERN_ERROR_INVALID,
-                              "program \"%s\": cut %u before step %u is out of order, or past its %u "
-                              "steps",
-                              program->label, i, desc->cuts[i], desc->step_count);
-        program->steps[desc->cuts[i]].cut_before = desc->cuts[i] > 0;
-    }
+    const tern_status cuts = tern_cuts_check(desc);
+    if (cuts < 0) return cuts;
+    for (uint32_t start = 0; start < desc->step_count; start = program->steps[start].part_end)
+        program->steps[start].part_end = tern_part_end(desc, start);
     for (uint32_t i = 0; i < desc->step_count; i++) {
         step *to = &program->steps[i];
-        if (to->cut_before) barrier = i;
+        if (to->part_end) barrier = i;
         const tern_status status = step_record(device, &desc->steps[i], i, barrier, to);
         if (status < 0)
             return tern_error_prefix(status, "step %u \"%s\"", i,
@@ -157,7 +144,7 @@ static tern_status lists_record(tern_backend_device *device, tern_backend_progra
     tern_status status = TERN_OK;
     uint32_t start = 0;
     do {
-        const uint32_t end = part_end(program, start);
+        const uint32_t end = program->steps[start].part_end;
         ze_command_list_handle_t *list = &program->lists[program->part_count];
         if (device->queue) {
             TERN_TRY(ZE_CALL(device, zeCommandListCreate, device->context, device->entry.device, &desc, list));
@@ -179,7 +166,7 @@ tern_status zero_program_create(tern_backend_device *device, const tern_program_
     tern_backend_program *program = NULL;
     tern_status status;
     *out_program = NULL;
-    TERN_TRY(zero_enter(device));
+    TERN_TRY(tern_plugin_enter(&device->base));
     program = calloc(1, sizeof *program);
     if (!program) return tern_error_memory("a Level Zero program", sizeof *program);
     if (desc->label) strncat(program->label, desc->label, sizeof program->label - 1);
@@ -208,16 +195,12 @@ fail:
 void zero_program_destroy(tern_backend_device *device, tern_backend_program *program)
 {
     if (!program) return;
-    if (zero_may_release(device)) {
-        if (program->ticket && !atomic_load(&device->lost) && zero_drain(device) < 0)
-            tern_log_write(TERN_LOG_WARNING, "level_zero: destroying \"%s\": %s", program->label, tern_error_message());
-        if (zero_may_release(device)) {
-            for (uint32_t i = 0; program->lists && i <= program->part_count; i++)
-                ZE_RELEASE(zeCommandListDestroy, program->lists[i]);
-            for (uint32_t i = 0; program->events && i < program->event_count; i++)
-                ZE_RELEASE(zeEventDestroy, program->events[i]);
-            ZE_RELEASE(zeEventPoolDestroy, program->pool);
-        }
+    if (zero_may_release(device, program->label)) {
+        for (uint32_t i = 0; program->lists && i <= program->part_count; i++)
+            ZE_RELEASE(zeCommandListDestroy, program->lists[i]);
+        for (uint32_t i = 0; program->events && i < program->event_count; i++)
+            ZE_RELEASE(zeEventDestroy, program->events[i]);
+        ZE_RELEASE(zeEventPoolDestroy, program->pool);
     }
     free(program->events);
     free(program->lists);
@@ -233,7 +216,7 @@ static tern_status parts_execute(tern_backend_device *device, tern_backend_progr
     uint32_t start = 0;
     for (uint32_t i = 0; i < program->event_count; i++) TERN_TRY(ZE_CALL(device, zeEventHostReset, program->events[i]));
     for (uint32_t i = 0; i < program->part_count; i++) {
-        const uint32_t end = part_end(program, start);
+        const uint32_t end = program->steps[start].part_end;
         *out_begun = *out_begun || !device->queue;
         if (device->queue)
             TERN_TRY(ZE_CALL(device, zeCommandQueueExecuteCommandLists, device->queue, 1, &program->lists[i], NULL));
@@ -250,7 +233,7 @@ tern_status zero_program_submit(tern_backend_device *device, tern_backend_progra
 {
     bool begun = false;
     tern_status status;
-    TERN_TRY(zero_enter(device));
+    TERN_TRY(tern_plugin_enter(&device->base));
     pthread_mutex_lock(&device->lock);
     /* Its event, and lists that still run, may not be used again before that submission has ended. */
     status = zero_ticket_finish(device, program->ticket);
@@ -258,11 +241,8 @@ tern_status zero_program_submit(tern_backend_device *device, tern_backend_progra
     if (status >= 0) status = parts_execute(device, program, &begun);
     if (status >= 0) {
         *out_ticket = program->ticket = zero_ticket_give(device, program->events[0]);
-    } else if (begun && !atomic_load(&device->lost)) { /* some of it may be running, with buffers in use */
-        char sentence[1024];
-        strncpy(sentence, tern_error_message(), sizeof sentence - 1)[sizeof sentence - 1] = 0;
-        zero_partial_finish(device);
-        status = tern_error(status, "%s", sentence);
+    } else if (begun) { /* some of it may be running, with buffers in use */
+        status = tern_plugin_finish_failed(device, status, zero_partial_finish);
     }
     pthread_mutex_unlock(&device->lock);
 fail:
@@ -278,13 +258,9 @@ uint32_t zero_submission_count(tern_backend_device *device, tern_backend_program
 tern_status zero_program_times(tern_backend_device *device, tern_backend_program *program, uint64_t *out_ns)
 {
     tern_status status;
-    TERN_TRY(zero_enter(device));
-    if (!device->timestamps)
-        return tern_error(TERN_ERROR_UNSUPPORTED, "%s was opened without timestamps; set tern_open_options.timestamps",
-                          device->info.name);
-    if (program->ticket == 0)
-        return tern_error(TERN_ERROR_INVALID, "program \"%s\" has not run yet; submit it and wait", program->label);
-    TERN_TRY(zero_wait(device, program->ticket, device->patience_ns));
+    TERN_TRY(tern_plugin_enter(&device->base));
+    TERN_TRY(tern_plugin_times_check(&device->base, device->timestamps, program->label, program->ticket));
+    TERN_TRY(zero_wait(device, program->ticket, device->base.patience_ns));
     for (uint32_t i = 0; i < program->step_count; i++) {
         ze_kernel_timestamp_result_t times;
         TERN_TRY(ZE_CALL(device, zeEventQueryKernelTimestamp, event_of(program, i), &times));

@@ -35,30 +35,37 @@ tern_status zero_event_create(tern_backend_device *device, ze_event_pool_handle_
     return ZE_CALL(device, zeEventCreate, pool, &desc, out_event);
 }
 
-tern_status zero_event_wait(tern_backend_device *device, ze_event_handle_t event, uint64_t timeout_ns)
+typedef struct look {
+    tern_backend_device *device;
+    ze_event_handle_t event;
+    uint64_t slice, until;
+} look;
+
+static int event_look(void *context)
 {
-    const uint64_t start = tern_time_ns();
-    for (uint64_t slice = 0;;) { /* a look first */
-        const ze_result_t result = tern_ze.zeEventHostSynchronize(event, slice);
-        if (result != ZE_RESULT_NOT_READY) return zero_result(device, "zeEventHostSynchronize", result);
-        const uint64_t waited = tern_time_ns() - start;
-        if (waited >= timeout_ns)
-            return tern_error(TERN_ERROR_TIMEOUT, "%s: still running after %.3f s", device->info.name,
-                              (double)waited * 1e-9);
-        slice = slice == 0 ? FIRST_SLICE_NS : 2 * slice < LAST_SLICE_NS ? 2 * slice : LAST_SLICE_NS;
-        if (slice > timeout_ns - waited) slice = timeout_ns - waited;
+    look *l = context;
+    const ze_result_t result = tern_ze.zeEventHostSynchronize(l->event, l->slice);
+    if (result != ZE_RESULT_NOT_READY) {
+        const tern_status status = zero_result(l->device, "zeEventHostSynchronize", result);
+        return status < 0 ? (int)status : 1;
     }
+    const uint64_t now = tern_time_ns(), left = now < l->until ? l->until - now : 0;
+    l->slice = l->slice == 0 ? FIRST_SLICE_NS : 2 * l->slice < LAST_SLICE_NS ? 2 * l->slice : LAST_SLICE_NS;
+    if (l->slice > left) l->slice = left;
+    return 0;
+}
+
+/* A look first, of 0. */
+static look look_for(tern_backend_device *device, ze_event_handle_t event, uint64_t timeout_ns)
+{
+    const uint64_t now = tern_time_ns();
+    return (look){device, event, 0, timeout_ns < UINT64_MAX - now ? now + timeout_ns : UINT64_MAX};
 }
 
 tern_status zero_event_finish(tern_backend_device *device, ze_event_handle_t event)
 {
-    const tern_status status = zero_event_wait(device, event, device->patience_ns);
-    if (status != TERN_ERROR_TIMEOUT) return status;
-    atomic_store(&device->hung, true);
-    atomic_store(&device->lost, true);
-    return tern_error(TERN_ERROR_DEVICE_LOST,
-                      "%s: no progress for %.0f s; the device is taken for lost, open it again (dmesg may say why)",
-                      device->info.name, (double)device->patience_ns * 1e-9);
+    look l = look_for(device, event, device->base.patience_ns);
+    return tern_plugin_finish(&device->base, event_look, &l);
 }
 
 /* ------------------------------------------------------------------ tickets */
@@ -80,16 +87,17 @@ uint64_t zero_ticket_give(tern_backend_device *device, ze_event_handle_t event)
 tern_status zero_wait(tern_backend_device *device, uint64_t ticket, uint64_t timeout_ns)
 {
     tern_status status;
-    TERN_TRY(zero_enter(device));
+    TERN_TRY(tern_plugin_enter(&device->base));
     pthread_mutex_lock(&device->lock);
     const uint64_t last = device->ticket, finished = device->finished;
     const ze_event_handle_t event = device->ring[ticket % ZERO_RING];
     pthread_mutex_unlock(&device->lock);
     if (ticket > last)
         return tern_error(TERN_ERROR_INVALID, "%s: ticket %" PRIu64 " was never given; the last one is %" PRIu64,
-                          device->info.name, ticket, last);
+                          device->base.info.name, ticket, last);
     if (ticket <= finished) return TERN_OK;
-    status = zero_event_wait(device, event, timeout_ns);
+    look l = look_for(device, event, timeout_ns);
+    status = tern_plugin_poll(&device->base, event_look, &l, timeout_ns);
     if (status == TERN_ERROR_TIMEOUT) tern_error_prefix(status, "ticket %" PRIu64, ticket);
     pthread_mutex_lock(&device->lock);
     if (status >= 0 && ticket > device->finished) device->finished = ticket;
@@ -106,21 +114,21 @@ tern_status zero_drain(tern_backend_device *device)
     return status;
 }
 
-void zero_partial_finish(tern_backend_device *device)
+static int queue_look(void *context)
 {
-    const uint64_t start = tern_time_ns();
-    if (!device->queue) {
-        pthread_mutex_lock(&device->transfer_lock);
-        if (ZE_CALL(device, zeEventHostReset, device->transfer) >= 0 &&
-            ZE_CALL(device, zeCommandListAppendBarrier, device->immediate, device->transfer, 0, NULL) >= 0)
-            (void)zero_event_finish(device, device->transfer);
-        pthread_mutex_unlock(&device->transfer_lock);
-        return;
-    }
-    while (tern_ze.zeCommandQueueSynchronize(device->queue, LAST_SLICE_NS) == ZE_RESULT_NOT_READY)
-        if (tern_time_ns() - start >= device->patience_ns) {
-            atomic_store(&device->hung, true);
-            atomic_store(&device->lost, true);
-            return;
-        }
+    tern_backend_device *device = context;
+    return tern_ze.zeCommandQueueSynchronize(device->queue, FIRST_SLICE_NS) != ZE_RESULT_NOT_READY;
+}
+
+tern_status zero_partial_finish(tern_backend_device *device)
+{
+    tern_status status;
+    if (device->queue) return tern_plugin_finish(&device->base, queue_look, device);
+    pthread_mutex_lock(&device->transfer_lock);
+    TERN_TRY(ZE_CALL(device, zeEventHostReset, device->transfer));
+    TERN_TRY(ZE_CALL(device, zeCommandListAppendBarrier, device->immediate, device->transfer, 0, NULL));
+    TERN_TRY(zero_event_finish(device, device->transfer));
+fail:
+    pthread_mutex_unlock(&device->transfer_lock);
+    return status;
 }

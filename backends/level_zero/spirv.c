@@ -10,21 +10,15 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/base/file.h"
-#include "core/base/time.h"
+#include "core/base/process.h"
 
 #define COMPILE_NS UINT64_C(60000000000)
-
-extern char **environ;
 
 typedef int (*ocloc_invoke)(unsigned argc, const char **argv, uint32_t sources, const uint8_t **data,
                             const uint64_t *bytes, const char **names, uint32_t headers, const uint8_t **header_data,
@@ -42,19 +36,6 @@ static struct {
 
 /* ------------------------------------------------------------------ which one */
 
-static bool on_path(const char *name, char *out_path, size_t bytes)
-{
-    const char *path = getenv("PATH");
-    while (path && *path) {
-        const size_t length = strcspn(path, ":");
-        snprintf(out_path, bytes, "%.*s/%s", (int)length, path, name);
-        if (access(out_path, X_OK) == 0) return true;
-        path += length + (path[length] == ':');
-    }
-    out_path[0] = 0;
-    return false;
-}
-
 static void look(void)
 {
     void *library = dlopen("libocloc.so", RTLD_NOW | RTLD_LOCAL), *invoke, *release;
@@ -66,12 +47,12 @@ static void look(void)
     for (int version = 22; version >= 14; version--) {
         char name[32];
         snprintf(name, sizeof name, "llvm-spirv-%d", version);
-        if (!on_path(name, compiler.translator, sizeof compiler.translator)) continue;
+        if (!tern_process_find(name, compiler.translator, sizeof compiler.translator)) continue;
         snprintf(name, sizeof name, "clang-%d", version);
-        if (on_path(name, compiler.clang, sizeof compiler.clang)) return;
+        if (tern_process_find(name, compiler.clang, sizeof compiler.clang)) return;
     }
-    if (!on_path("llvm-spirv", compiler.translator, sizeof compiler.translator) ||
-        !on_path("clang", compiler.clang, sizeof compiler.clang))
+    if (!tern_process_find("llvm-spirv", compiler.translator, sizeof compiler.translator) ||
+        !tern_process_find("clang", compiler.clang, sizeof compiler.clang))
         compiler.clang[0] = 0;
 }
 
@@ -91,6 +72,8 @@ tern_status zero_compiler_find(char *out_text, size_t bytes)
     if (out_text && !compiler.invoke) snprintf(out_text, bytes, "%s and %s", compiler.clang, compiler.translator);
     return TERN_OK;
 }
+
+bool zero_compiler_knows_dpas(void) { return zero_compiler_find(NULL, 0) >= 0 && compiler.invoke != NULL; }
 
 /* ------------------------------------------------------------------ Intel's */
 
@@ -123,29 +106,6 @@ static tern_status ocloc_compile(const char *label, const tern_source *source, c
 }
 
 /* ------------------------------------------------------------------ LLVM's */
-
-/* Runs argv, its words into the file `log`; the exit status, or -1 with errno. */
-static int run(char *const argv[], const char *log)
-{
-    posix_spawn_file_actions_t actions;
-    pid_t child = 0;
-    int code = 0;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log, O_WRONLY | O_CREAT | O_APPEND, 0600);
-    posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
-    const int failed = posix_spawn(&child, argv[0], &actions, NULL, argv, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    if (failed) {
-        errno = failed;
-        return -1;
-    }
-    for (const uint64_t start = tern_time_ns(); waitpid(child, &code, WNOHANG) == 0;) {
-        if (tern_time_ns() - start > COMPILE_NS) kill(child, SIGKILL);
-        tern_sleep_ns(500000);
-    }
-    return WIFEXITED(code) ? WEXITSTATUS(code) : 128 + WTERMSIG(code);
-}
 
 static tern_status llvm_error(const char *label, const char *program, int code, const char *log)
 {
@@ -191,9 +151,9 @@ static tern_status llvm_compile(const char *label, const tern_source *source, ch
                            NULL};
     char *const translator[] = {compiler.translator, "--spirv-max-version=1.2", "-o", spirv, bitcode, NULL};
     TERN_TRY(tern_file_write(text, source->text, source->bytes));
-    int code = run(clang, log);
+    int code = tern_process_run(clang, log, COMPILE_NS);
     if (code != 0) TERN_TRY(llvm_error(label, compiler.clang, code, log));
-    code = run(translator, log);
+    code = tern_process_run(translator, log, COMPILE_NS);
     if (code != 0) TERN_TRY(llvm_error(label, compiler.translator, code, log));
     TERN_TRY(tern_file_read(spirv, (size_t)256 << 20, out_spirv, out_bytes));
 fail:
