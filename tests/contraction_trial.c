@@ -168,30 +168,39 @@ static void matmul_reference(const matmul_trial *t, const uint32_t *w, const flo
             }
 }
 
-void matmul_try(const conformance *c, const matmul_trial *t)
+void matmul_describe(const conformance *c, const matmul_trial *t, uint32_t *out_words, tape_maker *maker,
+                     tern_kernel_desc *out_desc)
 {
     const uint32_t a_ld = (t->a_transposed ? t->m : t->k) + t->a_pad, a_rows = t->a_transposed ? t->k : t->m;
     const uint32_t b_ld = (t->b_transposed ? t->k : t->n) + t->b_pad, b_rows = t->b_transposed ? t->n : t->k;
     const uint32_t words[TERN_MATMUL_WORDS] = {
         t->batch, t->m, t->n, t->k, a_ld * a_rows, a_ld, t->share_b ? 0 : b_ld * b_rows, b_ld};
+    const tern_tape_tensor own[] = {{or_f32(t->a_dtype), READ}, {or_f32(t->b_dtype), READ}};
+    memcpy(out_words, words, sizeof words);
+    trial_epilogue_tape(maker, t->end, t->y_dtype);
+    tape_maker_contraction(maker, TERN_KERNEL_MATMUL, 2, own, TERN_MATMUL_WORDS, out_desc);
+    out_desc->a_transposed = t->a_transposed;
+    out_desc->b_transposed = t->b_transposed;
+    TEST_OK(tern_tape_check(&out_desc->tape, true));
+    conformance_choose(c, words, out_desc);
+    if (t->render != NULL) out_desc->render = t->render;
+    if (t->variant != NULL && strstr(out_desc->variant.name, t->variant) == NULL)
+        fail_msg("the variant is %s, not one of %s", out_desc->variant.name, t->variant);
+}
+
+void matmul_try(const conformance *c, const matmul_trial *t)
+{
+    uint32_t words[TERN_MATMUL_WORDS];
+    tape_maker maker;
+    tern_kernel_desc desc;
+    matmul_describe(c, t, words, &maker, &desc);
+    const uint32_t a_size = t->batch * (t->a_transposed ? t->k : t->m) * words[TERN_WORD_A_LD],
+                   b_size = (t->share_b ? 1 : t->batch) * (t->b_transposed ? t->n : t->k) * words[TERN_WORD_B_LD];
     const size_t count = (size_t)t->batch * t->m * t->n;
-    stored a = stored_random(t->a_dtype, (size_t)t->batch * a_rows * a_ld, 1, 1),
-           b = stored_random(t->b_dtype, (size_t)(t->share_b ? 1 : t->batch) * b_rows * b_ld, 2, 1),
+    stored a = stored_random(t->a_dtype, a_size, 1, 1), b = stored_random(t->b_dtype, b_size, 2, 1),
            bias = stored_random(TERN_F32, t->n, 3, 1), residual = stored_random(t->y_dtype, count, 4, 1),
            y = stored_random(t->y_dtype, count, 5, 1);
     double *wanted = doubles(count);
-    const tern_tape_tensor own[] = {{a.dtype, READ}, {b.dtype, READ}};
-    tape_maker maker;
-    tern_kernel_desc desc;
-    trial_epilogue_tape(&maker, t->end, t->y_dtype);
-    tape_maker_contraction(&maker, TERN_KERNEL_MATMUL, 2, own, TERN_MATMUL_WORDS, &desc);
-    desc.a_transposed = t->a_transposed;
-    desc.b_transposed = t->b_transposed;
-    TEST_OK(tern_tape_check(&desc.tape, true));
-    conformance_choose(c, words, &desc);
-    if (t->render != NULL) desc.render = t->render;
-    if (t->variant != NULL && strstr(desc.variant.name, t->variant) == NULL)
-        fail_msg("the variant is %s, not one of %s", desc.variant.name, t->variant);
     matmul_reference(t, words, a.value, b.value, bias.value, residual.value, y.value, wanted);
     conformance_array plain[] = {stored_array(&a), stored_array(&b), stored_array(&y)};
     conformance_array full[] = {stored_array(&a), stored_array(&b), stored_array(&bias), stored_array(&residual),

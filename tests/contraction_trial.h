@@ -48,6 +48,9 @@ typedef struct matmul_trial {
     tern_status (*render)(const tern_kernel_desc *, tern_dialect, bool, tern_source *); /* NULL: core's */
 } matmul_trial;
 void matmul_try(const conformance *c, const matmul_trial *t);
+/* Its kernel and words (TERN_MATMUL_WORDS of them), for what matmul_try does not try; the maker holds the tape. */
+void matmul_describe(const conformance *c, const matmul_trial *t, uint32_t *out_words, tape_maker *maker,
+                     tern_kernel_desc *out_desc);
 
 /* The epilogue's tape, with y (and the residual) of that dtype. */
 void trial_epilogue_tape(tape_maker *maker, trial_epilogue end, uint8_t y_dtype);

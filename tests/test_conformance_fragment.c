@@ -116,6 +116,29 @@ static void fragments_in_registers(const conformance *c)
     for (uint32_t i = 0; i < 3 && renders(c); i++) with_shape(c, (tern_matrix_shape){dtypes[i], 4, 4, 2, 1}, i, 3);
 }
 
+/* A driver whose compiler takes such text and makes no matrix instructions of it: the written-out ones are none. */
+static void binary_without_dpas(const conformance *c)
+{
+    if (strcmp(c->name, "level_zero") != 0) return;
+    const only o = enter(c, (tern_matrix_shape){TERN_F16, 8, 8, 16, 8});
+    const matmul_trial t = {.batch = 1,
+                            .m = 64,
+                            .n = 64,
+                            .k = 64,
+                            .a_dtype = TERN_F16,
+                            .b_dtype = TERN_F16,
+                            .variant = o.wanted,
+                            .render = dpas_render};
+    uint32_t words[TERN_MATMUL_WORDS];
+    tape_maker maker;
+    tern_kernel_desc desc;
+    tern_backend_kernel *kernel = NULL;
+    matmul_describe(c, &t, words, &maker, &desc);
+    TEST_ERROR(c->backend->kernel_create(c->handle, &desc, &kernel), TERN_ERROR_KERNEL, "no has_dpas in its binary");
+    assert_null(kernel);
+    leave(&o);
+}
+
 /* The words for Intel's matrix units, on any OpenCL device: the instruction is written out. */
 static void fragments_by_dpas_written_out(const conformance *c)
 {
@@ -149,6 +172,7 @@ int main(void)
 {
     static const conformance_case cases[] = {{"fragments in registers", fragments_in_registers},
                                              {"fragments by DPAS, written out", fragments_by_dpas_written_out},
+                                             {"a binary without DPAS", binary_without_dpas},
                                              {"fragments on matrix units", fragments_on_matrix_units}};
     return conformance_main("fragment", cases, sizeof cases / sizeof *cases, NULL, 0);
 }

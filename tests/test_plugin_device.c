@@ -28,10 +28,11 @@ struct tern_backend_buffer {
 
 static tern_backend_device device_make(void)
 {
-    return (tern_backend_device){.base = {.api = "Test",
-                                          .pid = getpid(),
-                                          .patience_ns = 30000000,
-                                          .info = {.name = "card", .max_allocation_bytes = 1000, .shared_bytes = 64}}};
+    return (tern_backend_device){
+        .base = {.api = "Test",
+                 .pid = getpid(),
+                 .patience_ns = 30000000,
+                 .info = {.name = "card", .max_allocation_bytes = 1000, .memory_bytes = 1500, .shared_bytes = 64}}};
 }
 
 /* ------------------------------------------------------------------ entering */
@@ -102,6 +103,8 @@ static void test_buffers_are_counted(void **state)
                "1001");
     assert_int_equal(atomic_load(&device.base.allocated), 0);
     TEST_OK(tern_plugin_buffer_take(&device.base, 1000, TERN_BUFFER_DEVICE, &plain.shape));
+    TEST_ERROR(tern_plugin_buffer_take(&device.base, 501, TERN_BUFFER_DEVICE, &upload.shape), TERN_ERROR_DEVICE_MEMORY,
+               "501 bytes asked for, 500 of 1500 free");
     TEST_OK(tern_plugin_buffer_take(&device.base, 8, TERN_BUFFER_UPLOAD, &upload.shape));
     assert_int_equal(tern_plugin_allocated_bytes(&device), 1008);
     upload.shape.host = memory;

@@ -65,16 +65,6 @@ bool zero_is_large(const tern_backend_device *device, const tern_backend_buffer 
     return buffer->shape.bytes > device->plain_allocation_bytes;
 }
 
-/* A driver gives more than there is, and moves what it gave to the host and back. */
-static tern_status memory_check(const tern_backend_device *device, const tern_buffer_shape *shape)
-{
-    const uint64_t all = device->base.info.memory_bytes, taken = atomic_load(&device->base.allocated);
-    if (shape->kind != TERN_BUFFER_DEVICE || taken <= all) return TERN_OK;
-    return tern_error(TERN_ERROR_DEVICE_MEMORY,
-                      "%s: %" PRIu64 " bytes asked for, %" PRIu64 " of %" PRIu64 " free; use a smaller batch or model",
-                      device->base.info.name, shape->bytes, all - (taken - shape->bytes), all);
-}
-
 tern_status zero_buffer_create(tern_backend_device *device, uint64_t bytes, tern_buffer_kind kind,
                                tern_backend_buffer **out_buffer)
 {
@@ -84,7 +74,6 @@ tern_status zero_buffer_create(tern_backend_device *device, uint64_t bytes, tern
     tern_backend_buffer *buffer = calloc(1, sizeof *buffer);
     if (!buffer) return tern_error_memory("a Level Zero buffer", sizeof *buffer);
     status = tern_plugin_buffer_take(&device->base, bytes, kind, &buffer->shape);
-    if (status >= 0) status = memory_check(device, &buffer->shape);
     if (status >= 0) status = memory_make(device, buffer);
     if (status >= 0) {
         *out_buffer = buffer;

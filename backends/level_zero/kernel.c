@@ -9,7 +9,6 @@
  * launched with its variant's group. */
 #include "backends/level_zero/level_zero.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -89,17 +88,15 @@ static tern_status native_store(tern_backend_device *device, uint64_t key, const
     data = malloc(bytes ? bytes : 1);
     if (!data) TERN_TRY(tern_error_memory("a native binary", bytes));
     TERN_TRY(ZE_CALL(device, zeModuleGetNativeBinary, module, &bytes, (uint8_t *)data));
-    if (kernel->dpas && !has_dpas(data, bytes)) {
-        free(data);
-        return tern_error(TERN_ERROR_KERNEL,
-                          "%s: the driver's compiler made kernel \"%s\" without the matrix unit's instructions (no "
-                          "has_dpas in its binary of %zu bytes); update the driver, or train with --precision f32",
-                          device->base.info.name, kernel->shape.label, bytes);
-    }
+    if (kernel->dpas && !has_dpas(data, bytes))
+        TERN_TRY(tern_error(TERN_ERROR_KERNEL,
+                            "%s: the driver's compiler made kernel \"%s\" without the matrix unit's instructions (no "
+                            "has_dpas in its binary of %zu bytes); update the driver, or train with --precision f32",
+                            device->base.info.name, kernel->shape.label, bytes));
     tern_cache_write("level_zero", "native", key, data, bytes);
 fail:
     free(data);
-    if (status == TERN_ERROR_DEVICE_LOST) return status;
+    if (status == TERN_ERROR_DEVICE_LOST || status == TERN_ERROR_KERNEL) return status;
     if (status < 0) tern_log_write(TERN_LOG_INFO, "level_zero: not cached: %s", tern_error_message());
     return TERN_OK;
 }

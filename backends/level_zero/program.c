@@ -11,7 +11,6 @@
  * missing. */
 #include "backends/level_zero/level_zero.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -16,21 +16,16 @@
 #include <unistd.h>
 
 #include "core/base/file.h"
+#include "core/base/ocloc.h"
 #include "core/base/process.h"
 
 #define COMPILE_NS UINT64_C(60000000000)
 
-typedef int (*ocloc_invoke)(unsigned argc, const char **argv, uint32_t sources, const uint8_t **data,
-                            const uint64_t *bytes, const char **names, uint32_t headers, const uint8_t **header_data,
-                            const uint64_t *header_bytes, const char **header_names, uint32_t *out_count,
-                            uint8_t ***out_data, uint64_t **out_bytes, char ***out_names);
-typedef int (*ocloc_free)(uint32_t *count, uint8_t ***data, uint64_t **bytes, char ***names);
-
 static struct {
     pthread_mutex_t lock;
     bool looked;
-    ocloc_invoke invoke;
-    ocloc_free release;
+    tern_ocloc ocloc;
+    bool intel;
     char clang[512], translator[512]; /* paths; "" without */
 } compiler = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -38,12 +33,9 @@ static struct {
 
 static void look(void)
 {
-    void *library = dlopen("libocloc.so", RTLD_NOW | RTLD_LOCAL), *invoke, *release;
-    if (library && (invoke = dlsym(library, "oclocInvoke")) && (release = dlsym(library, "oclocFreeOutput"))) {
-        memcpy(&compiler.invoke, &invoke, sizeof invoke);
-        memcpy(&compiler.release, &release, sizeof release);
-        return;
-    }
+    void *library = dlopen("libocloc.so", RTLD_NOW | RTLD_LOCAL);
+    compiler.intel = library && tern_ocloc_find(library, &compiler.ocloc);
+    if (compiler.intel) return;
     for (int version = 22; version >= 14; version--) {
         char name[32];
         snprintf(name, sizeof name, "llvm-spirv-%d", version);
@@ -60,7 +52,7 @@ tern_status zero_compiler_find(char *out_text, size_t bytes)
 {
     pthread_mutex_lock(&compiler.lock);
     if (!compiler.looked) look();
-    compiler.looked = compiler.invoke || compiler.clang[0]; /* what is missing may be installed meanwhile */
+    compiler.looked = compiler.intel || compiler.clang[0]; /* what is missing may be installed meanwhile */
     const bool found = compiler.looked;
     pthread_mutex_unlock(&compiler.lock);
     if (!found)
@@ -68,40 +60,33 @@ tern_status zero_compiler_find(char *out_text, size_t bytes)
             TERN_ERROR_NOT_FOUND,
             "Level Zero kernels need a compiler to SPIR-V, and there is none: install Intel's (libocloc) or "
             "clang-N and llvm-spirv-N of one version (apt install clang-14 llvm-spirv-14)");
-    if (out_text && compiler.invoke) snprintf(out_text, bytes, "libocloc.so");
-    if (out_text && !compiler.invoke) snprintf(out_text, bytes, "%s and %s", compiler.clang, compiler.translator);
+    if (out_text && compiler.intel) snprintf(out_text, bytes, "libocloc.so");
+    if (out_text && !compiler.intel) snprintf(out_text, bytes, "%s and %s", compiler.clang, compiler.translator);
     return TERN_OK;
 }
 
-bool zero_compiler_knows_dpas(void) { return zero_compiler_find(NULL, 0) >= 0 && compiler.invoke != NULL; }
+bool zero_compiler_knows_dpas(void) { return zero_compiler_find(NULL, 0) >= 0 && compiler.intel; }
 
 /* ------------------------------------------------------------------ Intel's */
 
 static tern_status ocloc_compile(const char *label, const tern_source *source, char **out_spirv, size_t *out_bytes)
 {
-    const char *argv[] = {"ocloc", "-file", "kernel.cl", "-spv_only", "-device", "dg2", "-options", "-cl-std=CL1.2"};
-    const char *name = "kernel.cl", *log = "nothing";
-    const uint8_t *text = (const uint8_t *)source->text;
-    const uint64_t bytes = source->bytes + 1;
-    uint32_t count = 0;
-    uint8_t **data = NULL;
-    uint64_t *sizes = NULL;
-    char **names = NULL;
-    tern_status status = TERN_ERROR_KERNEL;
-    const int code = compiler.invoke(sizeof argv / sizeof *argv, argv, 1, &text, &bytes, &name, 0, NULL, NULL, NULL,
-                                     &count, &data, &sizes, &names);
-    for (uint32_t i = 0; i < count; i++) {
-        if (strstr(names[i], ".spv") && code == 0 && (*out_spirv = malloc(sizes[i])) != NULL) {
-            memcpy(*out_spirv, data[i], sizes[i]);
-            *out_bytes = sizes[i];
-            status = TERN_OK;
-        }
-        if (strcmp(names[i], "stdout.log") == 0) log = (const char *)data[i];
-    }
-    if (status < 0)
+    static const char magic[] = {0x03, 0x02, 0x23, 0x07}; /* SPIR-V's first word, little-endian */
+    const char *argv[] = {"ocloc",   "-file", TERN_OCLOC_SOURCE, "-spv_only",
+                          "-device", "dg2",   "-options",        "-cl-std=CL1.2"};
+    tern_ocloc_files files;
+    tern_status status = TERN_OK;
+    const int code =
+        tern_ocloc_run(&compiler.ocloc, argv, sizeof argv / sizeof *argv, source->text, source->bytes, &files);
+    const uint32_t file = code == 0 ? tern_ocloc_file(&files, magic, sizeof magic) : UINT32_MAX;
+    *out_bytes = file == UINT32_MAX ? 0 : files.bytes[file];
+    *out_spirv = *out_bytes ? malloc(*out_bytes) : NULL;
+    if (*out_spirv)
+        memcpy(*out_spirv, files.data[file], *out_bytes);
+    else
         status = tern_error(TERN_ERROR_KERNEL, "kernel \"%s\" does not compile; libocloc (%d) says: %.4000s", label,
-                            code, log);
-    (void)compiler.release(&count, &data, &sizes, &names);
+                            code, tern_ocloc_log(&files));
+    tern_ocloc_release(&compiler.ocloc, &files);
     return status;
 }
 
@@ -134,21 +119,11 @@ static tern_status llvm_compile(const char *label, const tern_source *source, ch
     snprintf(bitcode, sizeof bitcode, "%s/kernel.bc", folder);
     snprintf(spirv, sizeof spirv, "%s/kernel.spv", folder);
     snprintf(log, sizeof log, "%s/log", folder);
-    char *const clang[] = {compiler.clang,
-                           "-x",
-                           "cl",
-                           "-cl-std=CL1.2",
-                           "--target=spir64-unknown-unknown",
-                           "-O2",
-                           "-Xclang",
-                           "-disable-llvm-passes",
-                           "-ffp-contract=off",
-                           "-emit-llvm",
-                           "-c",
-                           "-o",
-                           bitcode,
-                           text,
-                           NULL};
+    /* clang-format off */
+    char *const clang[] = {compiler.clang, "-x", "cl", "-cl-std=CL1.2", "--target=spir64-unknown-unknown", "-O2",
+                           "-Xclang", "-disable-llvm-passes", "-ffp-contract=off", "-emit-llvm", "-c", "-o", bitcode,
+                           text, NULL};
+    /* clang-format on */
     char *const translator[] = {compiler.translator, "--spirv-max-version=1.2", "-o", spirv, bitcode, NULL};
     TERN_TRY(tern_file_write(text, source->text, source->bytes));
     int code = tern_process_run(clang, log, COMPILE_NS);
@@ -165,6 +140,6 @@ tern_status zero_spirv_compile(const char *label, const tern_source *source, cha
 {
     const tern_status status = zero_compiler_find(NULL, 0);
     if (status < 0) return status;
-    return compiler.invoke ? ocloc_compile(label, source, out_spirv, out_bytes)
-                           : llvm_compile(label, source, out_spirv, out_bytes);
+    return compiler.intel ? ocloc_compile(label, source, out_spirv, out_bytes)
+                          : llvm_compile(label, source, out_spirv, out_bytes);
 }

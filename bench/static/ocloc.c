@@ -9,24 +9,14 @@
  * form. */
 #include "bench/static/static.h"
 
+#include "core/base/ocloc.h"
+
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef int (*ocloc_invoke)(unsigned, const char **, uint32_t, const uint8_t **, const uint64_t *, const char **,
-                            uint32_t, const uint8_t **, const uint64_t *, const char **, uint32_t *, uint8_t ***,
-                            uint64_t **, char ***);
-typedef int (*ocloc_free)(uint32_t *, uint8_t ***, uint64_t **, char ***);
-static ocloc_invoke invoke;
-static ocloc_free free_outputs;
-
-typedef struct ocloc_outputs {
-    uint32_t count;
-    uint8_t **data;
-    uint64_t *bytes;
-    char **names;
-} ocloc_outputs;
+static tern_ocloc ocloc;
 
 static void *open_in_folder(const char *name)
 {
@@ -128,44 +118,18 @@ static tern_status read_zebin(const void *elf, size_t bytes, static_figures *fig
 
 /* ---------------------------------------------------------------- compiling */
 
-static const char *last_log(const ocloc_outputs *outputs)
+static tern_status read_outputs(const tern_ocloc_files *files, static_figures *figures)
 {
-    for (uint32_t i = 0; i < outputs->count; i++)
-        if (strcmp(outputs->names[i], "stdout.log") == 0 && outputs->bytes[i] > 0) return (char *)outputs->data[i];
-    return "no message";
+    const uint32_t i = tern_ocloc_file(files, "\177ELF", 4);
+    if (i != UINT32_MAX) return read_zebin(files->data[i], files->bytes[i], figures);
+    return tern_error(TERN_ERROR_KERNEL, "ocloc gave no ELF file: %.400s", tern_ocloc_log(files));
 }
 
-static tern_status read_outputs(const ocloc_outputs *outputs, static_figures *figures)
+static int run(const static_target *target, const char *text, size_t text_bytes, tern_ocloc_files *files)
 {
-    for (uint32_t i = 0; i < outputs->count; i++)
-        if (outputs->bytes[i] > 4 && memcmp(outputs->data[i], "\177ELF", 4) == 0)
-            return read_zebin(outputs->data[i], outputs->bytes[i], figures);
-    return tern_error(TERN_ERROR_KERNEL, "ocloc gave no ELF file: %.400s", last_log(outputs));
-}
-
-static int run(const static_target *target, const char *text, size_t text_bytes, ocloc_outputs *outputs)
-{
-    const char *arguments[] = {"ocloc",
-                               "compile",
-                               "-file",
-                               "k.cl",
-                               "-device",
-                               target->name,
-                               "-options",
-                               "-cl-std=CL1.2",
-                               "-internal_options",
-                               "-cl-intel-allow-zebin"};
-    const char *name = "k.cl";
-    const uint8_t *source = (const uint8_t *)text;
-    const uint64_t bytes = text_bytes + 1;
-    *outputs = (ocloc_outputs){0};
-    return invoke(sizeof arguments / sizeof *arguments, arguments, 1, &source, &bytes, &name, 0, NULL, NULL, NULL,
-                  &outputs->count, &outputs->data, &outputs->bytes, &outputs->names);
-}
-
-static void free_all(ocloc_outputs *outputs)
-{
-    (void)free_outputs(&outputs->count, &outputs->data, &outputs->bytes, &outputs->names);
+    const char *arguments[] = {"ocloc",      "compile",  "-file",         TERN_OCLOC_SOURCE,   "-device",
+                               target->name, "-options", "-cl-std=CL1.2", "-internal_options", "-cl-intel-allow-zebin"};
+    return tern_ocloc_run(&ocloc, arguments, sizeof arguments / sizeof *arguments, text, text_bytes, files);
 }
 
 /* libocloc loads the rest of the compiler by itself and says only here that it cannot. */
@@ -173,14 +137,14 @@ static tern_status try_compiler(const static_target *target)
 {
     static const char text[] = "kernel void k(global float *x) { *x = 1.0f; }";
     tern_status status = TERN_OK;
-    ocloc_outputs outputs;
+    tern_ocloc_files outputs;
     const int result = run(target, text, sizeof text - 1, &outputs);
     if (result != 0)
         status = tern_error(TERN_ERROR_NOT_FOUND,
                             "ocloc is here but does not work (error %d: %.300s); cmake/vendor.sh fetches one that fits "
                             "the system it runs on",
-                            result, last_log(&outputs));
-    free_all(&outputs);
+                            result, tern_ocloc_log(&outputs));
+    tern_ocloc_release(&ocloc, &outputs);
     return status;
 }
 
@@ -197,11 +161,7 @@ static tern_status ocloc_open(const static_target *target, tern_device *device, 
     void *library = open_in_folder("libocloc.so");
     if (!library)
         return tern_error(TERN_ERROR_NOT_FOUND, "no libocloc.so here; run sh cmake/vendor.sh (%s)", dlerror());
-    void *symbol = dlsym(library, "oclocInvoke");
-    memcpy(&invoke, &symbol, sizeof invoke);
-    symbol = dlsym(library, "oclocFreeOutput");
-    memcpy(&free_outputs, &symbol, sizeof free_outputs);
-    if (!invoke || !free_outputs) return tern_error(TERN_ERROR_NOT_FOUND, "libocloc.so lacks oclocInvoke");
+    if (!tern_ocloc_find(library, &ocloc)) return tern_error(TERN_ERROR_NOT_FOUND, "libocloc.so lacks oclocInvoke");
     read_version(out_version, bytes);
     return try_compiler(target);
 }
@@ -211,14 +171,14 @@ static tern_status ocloc_compile(const static_target *target, tern_device *devic
 {
     tern_status status;
     tern_source source = {0};
-    ocloc_outputs outputs;
+    tern_ocloc_files outputs;
     (void)device;
     TERN_TRY(desc->render(desc, TERN_DIALECT_OPENCL, false, &source));
     const int result = run(target, source.text, source.bytes, &outputs);
     *out_figures = (static_figures){0};
     status = result == 0 ? read_outputs(&outputs, out_figures)
-                         : tern_error(TERN_ERROR_KERNEL, "ocloc error %d: %.800s", result, last_log(&outputs));
-    free_all(&outputs);
+                         : tern_error(TERN_ERROR_KERNEL, "ocloc error %d: %.800s", result, tern_ocloc_log(&outputs));
+    tern_ocloc_release(&ocloc, &outputs);
 fail:
     free(source.text);
     return status;

@@ -98,8 +98,15 @@ tern_status tern_plugin_buffer_take(tern_plugin_device *device, uint64_t bytes, 
         return tern_error(TERN_ERROR_UNSUPPORTED,
                           "%s: %" PRIu64 " bytes asked for in one buffer, the driver allows %" PRIu64 "; split it",
                           device->info.name, bytes, device->info.max_allocation_bytes);
+    const uint64_t all = device->info.memory_bytes, before = atomic_fetch_add(&device->allocated, bytes);
+    if (kind == TERN_BUFFER_DEVICE && (before > all || bytes > all - before)) {
+        atomic_fetch_sub(&device->allocated, bytes);
+        return tern_error(TERN_ERROR_DEVICE_MEMORY,
+                          "%s: %" PRIu64 " bytes asked for, %" PRIu64 " of %" PRIu64
+                          " free; use a smaller batch or model",
+                          device->info.name, bytes, before > all ? 0 : all - before, all);
+    }
     *out_shape = (tern_buffer_shape){.bytes = bytes, .kind = kind};
-    atomic_fetch_add(&device->allocated, bytes);
     return TERN_OK;
 }
 

@@ -58,7 +58,8 @@ TERN_API TERN_MUST_USE tern_status tern_plugin_times_check(const tern_plugin_dev
 /* ------------------------------------------------------------------ buffers */
 
 /* Checks and counts the bytes of a new buffer. TERN_ERROR_INVALID for none, TERN_ERROR_UNSUPPORTED above the device's
- * limit for one; nothing is counted then. */
+ * limit for one, TERN_ERROR_DEVICE_MEMORY for more device memory than there is: some drivers would give it, and move
+ * it to the host and back. Nothing is counted then. */
 TERN_API TERN_MUST_USE tern_status tern_plugin_buffer_take(tern_plugin_device *device, uint64_t bytes,
                                                            tern_buffer_kind kind, tern_buffer_shape *out_shape);
 /* What take counted is no longer. */
