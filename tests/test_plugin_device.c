@@ -88,6 +88,21 @@ static void test_waiting(void **state)
     assert_true(atomic_load(&device.base.lost) && atomic_load(&device.base.hung));
 }
 
+static void test_matrix_shapes(void **state)
+{
+    (void)state;
+    for (uint32_t lanes = 4; lanes <= 32; lanes *= 2) {
+        tern_device_info info = {.subgroup_min = lanes, .subgroup_max = 32};
+        tern_plugin_list_dpas(&info);
+        assert_int_equal(info.matrix_count, lanes == 8 || lanes == 16 ? 2 : 0);
+        for (uint32_t i = 0; i < info.matrix_count; i++) {
+            const tern_matrix_shape *shape = &info.matrix[i];
+            assert_int_equal(shape->dtype, i ? TERN_F16 : TERN_BF16);
+            assert_true(shape->m == 8 && shape->n == lanes && shape->k == 16 && shape->subgroup == lanes);
+        }
+    }
+}
+
 /* ------------------------------------------------------------------- buffers */
 
 static void test_buffers_are_counted(void **state)
@@ -251,6 +266,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_entering),
         cmocka_unit_test(test_waiting),
+        cmocka_unit_test(test_matrix_shapes),
         cmocka_unit_test(test_buffers_are_counted),
         cmocka_unit_test(test_transfers),
         cmocka_unit_test(test_fit),

@@ -55,15 +55,6 @@ typedef struct dot_products {
     uint32_t flags;
 } dot_products;
 
-/* What shaders/dialect/opencl_matrix.h has words for: the instruction of the smallest sub-groups. */
-static void list_matrices(tern_device_info *info)
-{
-    const uint32_t lanes = info->subgroup_min;
-    if (lanes != 8 && lanes != 16) return;
-    info->matrix[info->matrix_count++] = (tern_matrix_shape){TERN_BF16, 8, lanes, 16, lanes};
-    info->matrix[info->matrix_count++] = (tern_matrix_shape){TERN_F16, 8, lanes, 16, lanes};
-}
-
 static tern_status query_compute(const zero_entry *entry, bool has_dot_products, tern_device_info *info)
 {
     ze_device_compute_properties_t compute = {.stype = ZE_STRUCTURE_TYPE_DEVICE_COMPUTE_PROPERTIES};
@@ -85,7 +76,7 @@ static tern_status query_compute(const zero_entry *entry, bool has_dot_products,
         if (compute.subGroupSizes[i] > info->subgroup_max) info->subgroup_max = compute.subGroupSizes[i];
     }
     if (module.flags & ZE_DEVICE_MODULE_FLAG_FP16) info->features |= TERN_FEATURE_ARITHMETIC_F16;
-    if ((dot.flags & DOT_PRODUCTS_DPAS) && zero_compiler_knows_dpas()) list_matrices(info);
+    if ((dot.flags & DOT_PRODUCTS_DPAS) && zero_compiler_knows_dpas()) tern_plugin_list_dpas(info);
 fail:
     return status;
 }
@@ -175,37 +166,47 @@ fail:
 
 /* ------------------------------------------------------------------ open */
 
-/* The first group of queues that computes. */
-static tern_status ordinal_find(tern_backend_device *device)
+/* The first group of queues that computes, and the first that only copies, or the same. */
+static tern_status ordinals_find(tern_backend_device *device, uint32_t *out_copies)
 {
     ze_command_queue_group_properties_t groups[16];
-    uint32_t count = 16;
+    uint32_t count = 16, computes = 16;
     tern_status status;
     for (size_t i = 0; i < 16; i++)
         groups[i] = (ze_command_queue_group_properties_t){.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_GROUP_PROPERTIES};
     TERN_TRY(ZE_CALL(device, zeDeviceGetCommandQueueGroupProperties, device->entry.device, &count, groups));
-    for (uint32_t i = 0; i < count && i < 16; i++) {
-        if (!(groups[i].flags & ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE)) continue;
-        device->ordinal = i;
-        return TERN_OK;
+    *out_copies = 16;
+    for (uint32_t i = count < 16 ? count : 16; i-- > 0;) {
+        if (groups[i].flags & ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE)
+            computes = i;
+        else if ((groups[i].flags & ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COPY) &&
+                 groups[i].maxMemoryFillPatternSize >= sizeof(uint32_t))
+            *out_copies = i;
     }
-    return tern_error(TERN_ERROR_UNSUPPORTED, "%s has no queue that computes", device->base.info.name);
+    if (computes == 16)
+        return tern_error(TERN_ERROR_UNSUPPORTED, "%s has no queue that computes", device->base.info.name);
+    device->ordinal = computes;
+    if (*out_copies == 16) *out_copies = computes;
 fail:
     return status;
 }
 
+/* Transfers go to a copy engine where there is one, unless their list is the programs' too. */
 static tern_status queues_make(tern_backend_device *device)
 {
-    const ze_command_queue_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC,
-                                          .ordinal = device->ordinal,
-                                          .mode = ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS};
+    ze_command_queue_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC,
+                                    .mode = ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS};
+    uint32_t copies;
     tern_status status;
+    TERN_TRY(ordinals_find(device, &copies));
+    desc.ordinal = device->ordinal;
     const ze_result_t result =
         tern_ze.zeCommandQueueCreate(device->context, device->entry.device, &desc, &device->queue);
     if (result == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE)
         device->queue = NULL;
     else
         TERN_TRY(zero_result(device, "zeCommandQueueCreate", result));
+    if (device->queue) desc.ordinal = copies;
     TERN_TRY(ZE_CALL(device, zeCommandListCreateImmediate, device->context, device->entry.device, &desc,
                      &device->immediate));
 fail:
@@ -246,7 +247,6 @@ tern_status zero_open(uint32_t index, const tern_open_options *options, tern_bac
     device->driver_hash = tern_hash(TERN_HASH_START, device->base.info.name, sizeof device->base.info.name);
     device->driver_hash = tern_hash(device->driver_hash, device->base.info.driver, sizeof device->base.info.driver);
     TERN_TRY(ZE_CALL(device, zeContextCreate, entry.driver, &context, &device->context));
-    TERN_TRY(ordinal_find(device));
     TERN_TRY(queues_make(device));
     TERN_TRY(zero_pool_create(device, 1, false, &device->pool));
     TERN_TRY(zero_event_create(device, device->pool, 0, &device->transfer));

@@ -15,6 +15,7 @@
 
 #include "core/base/hash.h"
 #include "core/base/log.h"
+#include "core/base/plugin_device.h"
 #include "core/base/uuid.h"
 
 /* Values of vendor extensions that CL/cl_ext.h of older header packages lacks. */
@@ -132,6 +133,7 @@ static tern_status query_subgroups(cl_device_id id, const char *extensions, tern
         info->features &= ~(uint32_t)TERN_FEATURE_SUBGROUPS;
     } else if (has_extension(extensions, "cl_intel_required_subgroup_size")) {
         TERN_TRY(query_required_sizes(id, info));
+        if (has_extension(extensions, "cl_intel_subgroup_matrix_multiply_accumulate")) tern_plugin_list_dpas(info);
     } else if (has_extension(extensions, "cl_nv_device_attribute_query")) {
         TERN_TRY(ask(id, TERN_CL_WARP_SIZE_NV, sizeof width, &width));
     } else if (has_extension(extensions, "cl_amd_device_attribute_query")) {

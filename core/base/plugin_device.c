@@ -86,6 +86,14 @@ tern_status tern_plugin_times_check(const tern_plugin_device *device, bool times
     return TERN_OK;
 }
 
+void tern_plugin_list_dpas(tern_device_info *info)
+{
+    const uint32_t lanes = info->subgroup_min;
+    if (lanes != 8 && lanes != 16) return;
+    info->matrix[info->matrix_count++] = (tern_matrix_shape){TERN_BF16, 8, lanes, 16, lanes};
+    info->matrix[info->matrix_count++] = (tern_matrix_shape){TERN_F16, 8, lanes, 16, lanes};
+}
+
 /* ------------------------------------------------------------------ buffers */
 
 tern_status tern_plugin_buffer_take(tern_plugin_device *device, uint64_t bytes, tern_buffer_kind kind,

@@ -55,6 +55,10 @@ TERN_API tern_status tern_plugin_finish_failed(tern_backend_device *device, tern
 TERN_API TERN_MUST_USE tern_status tern_plugin_times_check(const tern_plugin_device *device, bool timestamps,
                                                            const char *program, uint64_t ticket);
 
+/* The matrix shapes that shaders/dialect/opencl_matrix.h has words for, of a device with Intel's DPAS, in its smallest
+ * sub-groups: 8 lanes on Arc A, 16 later, none of other sizes. */
+TERN_API void tern_plugin_list_dpas(tern_device_info *info);
+
 /* ------------------------------------------------------------------ buffers */
 
 /* Checks and counts the bytes of a new buffer. TERN_ERROR_INVALID for none, TERN_ERROR_UNSUPPORTED above the device's
