@@ -335,17 +335,21 @@ static void attention_dispatch(const conformance *c, const attention_data *x, te
     desc.head_dim = x->s.d;
     desc.causal = x->s.causal;
     conformance_choose(c, x->words, &desc);
+    if (x->render != NULL) desc.render = x->render;
+    if (x->variant != NULL && strstr(desc.variant.name, x->variant) == NULL)
+        fail_msg("the variant is %s, not one of %s", desc.variant.name, x->variant);
     conformance_dispatch(c, &desc, x->words, arrays);
 }
 
 /* Least norm: a hundredth of what the inputs could give, for gradients that cancel to zero (one key takes all
  * attention). */
-static void attention_check(const attention_trial *s, const char *what, stored *got, const double *wanted)
+static void attention_check(const attention_data *x, const char *what, stored *got, const double *wanted)
 {
+    const attention_trial *s = &x->s;
     char text[128];
     snprintf(text, sizeof text, "%s of B %u H %u Tq %u Tk %u D %u%s%s", what, s->b, s->h, s->tq, s->tk, s->d,
              s->causal ? " causal" : "", s->packed ? " packed" : "");
-    stored_check(text, got, wanted, 0.01 * sqrt((double)got->count));
+    stored_check_more(text, got, wanted, 0.01 * sqrt((double)got->count), x->more);
 }
 
 void attention_forward_run(const conformance *c, attention_data *x)
@@ -359,8 +363,8 @@ void attention_forward_run(const conformance *c, attention_data *x)
 void attention_forward_try(const conformance *c, attention_data *x)
 {
     attention_forward_run(c, x);
-    attention_check(&x->s, "o", &x->o, x->o_wanted);
-    attention_check(&x->s, "lse", &x->lse, x->lse_wanted);
+    attention_check(x, "o", &x->o, x->o_wanted);
+    attention_check(x, "lse", &x->lse, x->lse_wanted);
 }
 
 void attention_backward_try(const conformance *c, attention_data *x)
@@ -375,9 +379,9 @@ void attention_backward_try(const conformance *c, attention_data *x)
     attention_dispatch(c, x, TERN_KERNEL_ATTENTION_DQ, 6, 7, tensors);
     tensors[6] = &dk, tensors[7] = &dv;
     attention_dispatch(c, x, TERN_KERNEL_ATTENTION_DKV, 6, 8, tensors);
-    attention_check(&x->s, "dq", &dq, x->dq_wanted);
-    attention_check(&x->s, "dk", &dk, x->dk_wanted);
-    attention_check(&x->s, "dv", &dv, x->dv_wanted);
+    attention_check(x, "dq", &dq, x->dq_wanted);
+    attention_check(x, "dk", &dk, x->dk_wanted);
+    attention_check(x, "dv", &dv, x->dv_wanted);
     stored_free(&dq), stored_free(&dk), stored_free(&dv);
 }
 

@@ -67,6 +67,9 @@ typedef struct attention_trial {
 /* Everything of one case: q, k, v inside their arrays by word strides, the double results of forward and backward. */
 typedef struct attention_data {
     attention_trial s;
+    const char *variant; /* as of a matmul_trial, these three; to be set after attention_make */
+    double more;
+    tern_status (*render)(const tern_kernel_desc *, tern_dialect, bool, tern_source *);
     uint32_t words[TERN_ATTENTION_WORDS];
     size_t o_count, k_out_count, rows;
     stored q, k, v, dout, o, lse, delta;

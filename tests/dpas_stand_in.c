@@ -9,7 +9,7 @@
 #include "core/base/status.h"
 #include "core/kernel/lowered.h"
 
-#define KERNEL_START "KERNEL(tern_matmul, "
+#define KERNEL_START "KERNEL(tern_" /* its use; the word is defined before */
 
 /* Before the kernel. A function has no local memory of its own, so the exchange is the kernel's. */
 static const char words[] =
@@ -44,24 +44,25 @@ static const char words[] =
     "    sum = vload8(0, sum_); \\\n"
     "}\n"
     "#undef SUBGROUP_BARRIER\n"
-    "#define SUBGROUP_BARRIER barrier(CLK_LOCAL_MEM_FENCE)\n" KERNEL_START
-    "SHARED(DPAS_ROW, dpas_rows, 8u * GROUP_SIZE) ";
+    "#define SUBGROUP_BARRIER barrier(CLK_LOCAL_MEM_FENCE)\n";
+static const char exchange[] = " SHARED(DPAS_ROW, dpas_rows, 8u * GROUP_SIZE)";
 
 tern_status dpas_render(const tern_kernel_desc *desc, tern_dialect dialect, bool addresses, tern_source *out_source)
 {
     tern_status status;
     if (dialect != TERN_DIALECT_OPENCL || desc->variant.fragment.subgroup <= 1)
-        return tern_error(TERN_ERROR_UNSUPPORTED, "the stand-in for DPAS is for OpenCL's matmul by fragments");
+        return tern_error(TERN_ERROR_UNSUPPORTED, "the stand-in for DPAS is for OpenCL's kernels by fragments");
     TERN_TRY(tern_render(desc, dialect, addresses, out_source));
     char *start = strstr(out_source->text, KERNEL_START);
-    const size_t bytes = out_source->bytes + sizeof words;
+    const char *comma = start ? strchr(start, ',') : NULL;
+    const size_t bytes = out_source->bytes + sizeof words + sizeof exchange;
     char *text = malloc(bytes);
-    if (!start || !text) {
+    if (!comma || !text) {
         free(text), free(out_source->text);
-        return tern_error(TERN_ERROR_INTERNAL, "there is no matmul in the text, or no memory");
+        return tern_error(TERN_ERROR_INTERNAL, "there is no kernel in the text, or no memory");
     }
-    *start = 0;
-    out_source->bytes = (size_t)snprintf(text, bytes, "%s%s%s", out_source->text, words, start + strlen(KERNEL_START));
+    out_source->bytes = (size_t)snprintf(text, bytes, "%.*s%s%.*s%s%s", (int)(start - out_source->text),
+                                         out_source->text, words, (int)(comma + 1 - start), start, exchange, comma + 1);
     free(out_source->text);
     out_source->text = text;
 fail:

@@ -93,11 +93,34 @@ static void epilogues_and_long_sums(const conformance *c, const only *o, uint8_t
     matmul_try(c, &gradient);
 }
 
+/* Heads that are no multiple of a fragment, ragged rows, causal and not, rows of (q, k, v) side by side. */
+static void attentions(const conformance *c, const only *o, uint8_t dtype, uint32_t first, uint32_t step)
+{
+    static const attention_trial sizes[] = {{1, 2, 33, 45, 16, true, false, 0},  {2, 1, 16, 64, 32, false, false, 0},
+                                            {1, 3, 70, 70, 24, true, true, 0},   {1, 1, 5, 3, 8, false, false, 0},
+                                            {1, 2, 100, 100, 64, true, true, 0}, {2, 2, 1, 37, 20, false, false, 0}};
+    o->info->subgroup_min = 16; /* sub-groups of 8 are taken for few registers */
+    for (uint32_t i = first; i < sizeof sizes / sizeof *sizes; i += step) {
+        attention_trial s = sizes[i];
+        attention_data x;
+        s.dtype = dtype;
+        attention_make(&x, s);
+        x.variant = o->wanted;
+        x.more = o->more + (dtype == TERN_F32 ? 0 : dtype == TERN_F16 ? 1e-3 : 8e-3); /* weights are rounded, too */
+        x.render = o->render;
+        attention_solve(&x);
+        attention_forward_try(c, &x);
+        attention_backward_try(c, &x);
+        attention_free(&x);
+    }
+}
+
 static void with_shape(const conformance *c, tern_matrix_shape shape, uint32_t first, uint32_t step)
 {
     const only o = enter(c, shape);
     shapes_and_strides(c, &o, (uint8_t)shape.dtype, first, step);
     epilogues_and_long_sums(c, &o, (uint8_t)shape.dtype, first, step);
+    attentions(c, &o, (uint8_t)shape.dtype, first, step);
     leave(&o);
 }
 
@@ -150,6 +173,7 @@ static void fragments_by_dpas_written_out(const conformance *c)
         o.render = dpas_render;
         shapes_and_strides(c, &o, (uint8_t)o.info->matrix[0].dtype, i, 4);
         epilogues_and_long_sums(c, &o, (uint8_t)o.info->matrix[0].dtype, i, 4);
+        attentions(c, &o, (uint8_t)o.info->matrix[0].dtype, i, 4);
         leave(&o);
     }
 }

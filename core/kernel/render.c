@@ -166,6 +166,15 @@ static void add_c_arguments(renderer *r, tern_dialect dialect)
     for (uint32_t i = 0; i < desc->word_count; i++) tern_text_add(text, "#define WORD%u arguments.w%u\n", i, i);
 }
 
+static bool is_attention(const tern_kernel_desc *desc)
+{
+    return desc->kind == TERN_KERNEL_ATTENTION || desc->kind == TERN_KERNEL_ATTENTION_DQ ||
+           desc->kind == TERN_KERNEL_ATTENTION_DKV;
+}
+
+/* Tensors before this one may be a fragment's operands: a and b, or q, k, v and do. */
+static uint32_t fragment_operands(const tern_kernel_desc *desc) { return is_attention(desc) ? 4 : 2; }
+
 static void add_access_words(renderer *r, tern_dialect dialect)
 {
     bool offsets = dialect == TERN_DIALECT_OPENCL || (dialect == TERN_DIALECT_GLSL && !r->addresses);
@@ -180,7 +189,8 @@ static void add_access_words(renderer *r, tern_dialect dialect)
             snprintf(index, sizeof index, "%s%u + (i)", start, i);
         else
             snprintf(index, sizeof index, "i");
-        if (i < 2 && r->desc->variant.fragment.subgroup != 0) { /* a fragment's operands: as stored, and where */
+        if (r->desc->variant.fragment.subgroup != 0 && i < fragment_operands(r->desc) && reads(r, i)) {
+            /* As stored, and where. */
             const bool whole = r->desc->variant.fragment.dtype == TERN_F32;
             tern_text_add(&r->text, "#define RAW%u(i) %s(%s[%s])\n", i, whole ? "AS_U32" : "U32", array, index);
             if (dialect != TERN_DIALECT_GLSL) tern_text_add(&r->text, "#define AT%u(i) (%s + (%s))\n", i, array, index);
@@ -203,13 +213,17 @@ typedef struct template_info {
 static const struct template_names {
     const char *entry, *shared, *registers, *packed;
     uint32_t part;
+    const char *fragment;
 } templates[TERN_KERNEL_KIND_COUNT] = {
-    [TERN_KERNEL_TAPE] = {"tern_tape", NULL, NULL, NULL, 0},
-    [TERN_KERNEL_MATMUL] = {"tern_matmul", "matmul_shared.k", "matmul_register.k", "matmul_packed.k", 0},
-    [TERN_KERNEL_ATTENTION] = {"tern_attention", "attention.k", NULL, "attention_packed.k", 0},
-    [TERN_KERNEL_ATTENTION_DQ] = {"tern_attention_dq", "attention_dq.k", NULL, "attention_packed.k", 1},
-    [TERN_KERNEL_ATTENTION_DKV] = {"tern_attention_dkv", "attention_dkv.k", NULL, "attention_packed.k", 2},
-    [TERN_KERNEL_SCATTER_ADD] = {"tern_scatter_add", NULL, "scatter_add.k", NULL, 0},
+    [TERN_KERNEL_TAPE] = {"tern_tape", NULL, NULL, NULL, 0, NULL},
+    [TERN_KERNEL_MATMUL] = {"tern_matmul", "matmul_shared.k", "matmul_register.k", "matmul_packed.k", 0,
+                            "matmul_fragment.k"},
+    [TERN_KERNEL_ATTENTION] = {"tern_attention", "attention.k", NULL, "attention_packed.k", 0, "attention_fragment.k"},
+    [TERN_KERNEL_ATTENTION_DQ] = {"tern_attention_dq", "attention_dq.k", NULL, "attention_packed.k", 1,
+                                  "attention_dq_fragment.k"},
+    [TERN_KERNEL_ATTENTION_DKV] = {"tern_attention_dkv", "attention_dkv.k", NULL, "attention_packed.k", 2,
+                                   "attention_dkv_fragment.k"},
+    [TERN_KERNEL_SCATTER_ADD] = {"tern_scatter_add", NULL, "scatter_add.k", NULL, 0, NULL},
 };
 
 static bool is_packed(const tern_kernel_desc *desc)
@@ -220,18 +234,12 @@ static bool is_packed(const tern_kernel_desc *desc)
 static bool has_fragments(const tern_kernel_desc *desc) { return desc->variant.fragment.subgroup != 0; }
 static bool has_matrix_units(const tern_kernel_desc *desc) { return desc->variant.fragment.subgroup > 1; }
 
-static bool is_attention(const tern_kernel_desc *desc)
-{
-    return desc->kind == TERN_KERNEL_ATTENTION || desc->kind == TERN_KERNEL_ATTENTION_DQ ||
-           desc->kind == TERN_KERNEL_ATTENTION_DKV;
-}
-
 static template_info template_of(const tern_kernel_desc *desc)
 {
     const struct template_names *names = &templates[desc->kind];
     template_info info = {.entry = names->entry};
     if (has_fragments(desc))
-        info.file = "matmul_fragment.k", info.before = "fragment_tile.k";
+        info.file = names->fragment, info.before = "fragment_tile.k";
     else if (is_packed(desc))
         info.file = names->packed, info.before = "packed_tile.k";
     else if (desc->variant.shared_form)
@@ -338,6 +346,7 @@ tern_status tern_render(const tern_kernel_desc *desc, tern_dialect dialect, bool
     if (info.first_epilogue_tensor > 0) tern_render_epilogue(&r.text, &desc->tape, info.first_epilogue_tensor);
     if (info.before != NULL) add_file(&r.text, info.before);
     if (has_fragments(desc)) add_file(&r.text, has_matrix_units(desc) ? matrix[dialect] : "fragment_registers.k");
+    if (has_fragments(desc) && is_attention(desc)) add_file(&r.text, "attention_fragment_tile.k");
     if (info.file != NULL)
         add_file(&r.text, info.file);
     else

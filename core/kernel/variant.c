@@ -7,7 +7,7 @@
  *     lanes          a device whose sub-groups have one lane (or that has none) vectorises inside or across work-items
  *                    itself; others run `subgroup_max` work-items in step
  *     register tiles TERN_FEATURE_REGISTER_TILES: no shared memory in contractions
- *     matmul         variant_matmul.c
+ *     contractions   variant_matmul.c, variant_attention.c
  *     rows           one thread per row where rows are short, where neighbouring rows are neighbours in memory (column
  *                    combines), or where there is nothing to reduce; else one group per row
  *
@@ -27,19 +27,6 @@
 #include "core/kernel/variant.h"
 
 #define SHORT_ROW 32u /* elements; below this a group per row leaves most of its threads idle */
-
-static uint32_t power_of_two_below(uint32_t value)
-{
-    uint32_t power = 1;
-    while (power <= value / 2) power *= 2;
-    return power;
-}
-
-static uint32_t group_limit(const tern_device_info *info, uint32_t wanted)
-{
-    uint32_t limit = info->max_group_size == 0 ? 1 : power_of_two_below(info->max_group_size);
-    return wanted < limit ? wanted : limit;
-}
 
 /* Whether the device would stop the loops of the variant chosen so far. */
 static bool turns_too_often(const tern_kernel_desc *desc, const tern_device_info *info, const uint32_t *words)
@@ -104,7 +91,7 @@ static void choose_alone(tern_variant *v, const tern_device_info *info, const te
     } else if (is_elementwise(tape)) {
         v->thread_n = 16;
     } else {
-        v->group[0] = group_limit(info, power_of_two_below(info->subgroup_max));
+        v->group[0] = tern_group_limit(info, tern_power_of_two_below(info->subgroup_max));
     }
 }
 
@@ -114,7 +101,7 @@ static void choose_tape(tern_kernel_desc *desc, const tern_device_info *info, co
     tern_variant *v = &desc->variant;
     bool spans = is_elementwise(tape), chunks = tape->chunk_rows != 0, both = has_column_rows(tape);
     bool neighbours = rows_are_neighbours(tape) && !chunks;
-    v->group[0] = group_limit(info, tern_has_register_tiles(info) ? 64 : 256);
+    v->group[0] = tern_group_limit(info, tern_has_register_tiles(info) ? 64 : 256);
     v->thread_n = 1;
     if (tern_has_register_tiles(info) && !neighbours && (!chunks || both)) {
         const tern_variant group = *v;
@@ -152,45 +139,6 @@ static uint64_t tape_groups(const tern_kernel_desc *desc, const uint32_t *words)
 
 /* --------------------------------------------------------------- attention */
 
-#define ATTENTION_LANES 8u /* threads across a key tile */
-
-static uint32_t attention_shared_bytes(const tern_variant *v)
-{
-    return 4 * (v->tile_k * (v->tile_m + 1 + v->tile_n + 1) + v->tile_n * (v->tile_m + 1));
-}
-
-static uint32_t staged_dims(uint32_t head_dim)
-{
-    uint32_t whole = (head_dim + ATTENTION_LANES - 1) / ATTENTION_LANES * ATTENTION_LANES;
-    return whole < 32 ? whole : 32;
-}
-
-/* The largest group whose tiles fit shared memory; long heads take fewer rows per thread, for the registers, and so do
- * devices that have few. */
-static void choose_attention(tern_kernel_desc *desc, const tern_device_info *info)
-{
-    tern_variant *v = &desc->variant;
-    if (tern_has_one_lane(info)) {
-        v->tile_m = v->tile_n = v->thread_n = 32;
-        v->thread_m = 8;
-        snprintf(v->name, sizeof v->name, "attention_32x32_8x32_packed");
-        return;
-    }
-    v->shared_form = true;
-    v->thread_m = desc->head_dim <= 128 && !tern_has_few_registers(info) ? 4 : 2;
-    v->thread_n = 4;
-    v->tile_n = ATTENTION_LANES * v->thread_n;
-    v->tile_k = staged_dims(desc->head_dim);
-    for (uint32_t size = group_limit(info, 128);; size /= 2) {
-        v->group[0] = size;
-        v->tile_m = size / ATTENTION_LANES * v->thread_m;
-        v->shared_bytes = attention_shared_bytes(v);
-        if (v->shared_bytes <= info->shared_bytes || size <= ATTENTION_LANES) break;
-    }
-    snprintf(v->name, sizeof v->name, "attention_%ux%ux%u_%ux%u_shared", v->tile_m, v->tile_n, v->tile_k, v->thread_m,
-             v->thread_n);
-}
-
 static uint64_t attention_groups(const tern_kernel_desc *desc, const uint32_t *words)
 {
     uint32_t rows = words[desc->kind == TERN_KERNEL_ATTENTION_DKV ? TERN_WORD_TK : TERN_WORD_TQ];
@@ -199,7 +147,7 @@ static uint64_t attention_groups(const tern_kernel_desc *desc, const uint32_t *w
 
 static void choose_scatter(tern_kernel_desc *desc, const tern_device_info *info)
 {
-    desc->variant.group[0] = group_limit(info, tern_has_register_tiles(info) ? 64 : 256);
+    desc->variant.group[0] = tern_group_limit(info, tern_has_register_tiles(info) ? 64 : 256);
     snprintf(desc->variant.name, sizeof desc->variant.name, "scatter_add_%s_%u", desc->sorted ? "sorted" : "unsorted",
              desc->variant.group[0]);
 }
@@ -235,7 +183,7 @@ tern_status tern_variant_choose(tern_kernel_desc *desc, const tern_device_info *
     case TERN_KERNEL_MATMUL: tern_variant_matmul(desc, info, words); break;
     case TERN_KERNEL_ATTENTION:
     case TERN_KERNEL_ATTENTION_DQ:
-    case TERN_KERNEL_ATTENTION_DKV: choose_attention(desc, info); break;
+    case TERN_KERNEL_ATTENTION_DKV: tern_variant_attention(desc, info, words); break;
     case TERN_KERNEL_SCATTER_ADD: choose_scatter(desc, info); break;
     default:
         return tern_error(TERN_ERROR_INTERNAL, "kernel \"%s\" has kind %d, which is none", desc->label,

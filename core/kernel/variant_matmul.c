@@ -113,11 +113,8 @@ static bool fragment_fits(const tern_kernel_desc *desc, const struct matmul_shap
            fragment_shared_bytes(desc, s, tile_k, f) <= info->shared_bytes;
 }
 
-/* The device's shape for the operands, or NULL. Where CPU-like devices offer matrices they imitate them. */
-static const tern_matrix_shape *matrix_shape_for(const tern_kernel_desc *desc, const tern_device_info *info)
+const tern_matrix_shape *tern_variant_matrix(const tern_device_info *info, int32_t dtype)
 {
-    const int32_t dtype = desc->tensors[0].dtype;
-    if (desc->tensor_count < 2 || desc->tensors[1].dtype != dtype) return NULL;
     for (uint32_t i = 0; i < info->matrix_count; i++)
         if (info->matrix[i].dtype == dtype && (info->matrix[i].subgroup == 1 || !tern_has_register_tiles(info)))
             return &info->matrix[i];
@@ -126,9 +123,9 @@ static const tern_matrix_shape *matrix_shape_for(const tern_kernel_desc *desc, c
 
 static bool choose_fragments(tern_kernel_desc *desc, const tern_device_info *info, const uint32_t *words)
 {
-    const tern_matrix_shape *f = matrix_shape_for(desc, info);
+    const tern_matrix_shape *f = tern_variant_matrix(info, desc->tensors[0].dtype);
     const struct matmul_shape *shape = NULL;
-    if (f == NULL) return false;
+    if (f == NULL || desc->tensor_count < 2 || desc->tensors[1].dtype != f->dtype) return false;
     for (size_t i = 0; i < sizeof fragment_shapes / sizeof *fragment_shapes; i++) {
         const struct matmul_shape *s = &fragment_shapes[i];
         if (!fragment_fits(desc, s, f, info)) continue;

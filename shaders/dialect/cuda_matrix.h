@@ -63,27 +63,28 @@ FN uint tern_round_tf32(uint bits) { /* to nearest, ties away from zero */
 #define FRAGMENT_ZERO(sum) UNROLL for (uint r = 0u; r < 8u; r++) sum[r] = 0.0f;
 
 #ifndef FRAGMENT_F32 /* the order of ldmatrix's four 8 x 8 matrices is that of the instruction's registers */
-#if A_TRANSPOSED != 0
-#define FRAGMENT_LOAD_A(a, tile, start, m, k)                                                                          \
-    tern_ldmatrix_x4_trans(a, &tile[(start) + A_AT((m) + LANE / 8u % 2u * 8u, (k) + LANE / 16u * 8u + LANE % 8u)]);
+#define FRAGMENT_LOAD_A_ROWS(a, tile, start, ROW, m, k)                                                                \
+    tern_ldmatrix_x4(a, &tile[LINE_AT(start, ROW, (m) + LANE % 16u, (k) + LANE / 16u * 8u)]);
+#define FRAGMENT_LOAD_A_COLUMNS(a, tile, start, ROW, m, k)                                                             \
+    tern_ldmatrix_x4_trans(a, &tile[LINE_AT(start, ROW, (k) + LANE / 16u * 8u + LANE % 8u, (m) + LANE / 8u % 2u * 8u)]);
+#define FRAGMENT_LOAD_B_ROWS(b, tile, start, ROW, n, k)                                                                \
+    tern_ldmatrix_x4_trans(b, &tile[LINE_AT(start, ROW, (k) + LANE % 16u, (n) + LANE / 16u * 8u)]);
+#define FRAGMENT_LOAD_B_COLUMNS(b, tile, start, ROW, n, k)                                                             \
+    tern_ldmatrix_x4(b, &tile[LINE_AT(start, ROW, (n) + LANE / 16u * 8u + LANE % 8u, (k) + LANE / 8u % 2u * 8u)]);
 #else
-#define FRAGMENT_LOAD_A(a, tile, start, m, k)                                                                          \
-    tern_ldmatrix_x4(a, &tile[(start) + A_AT((m) + LANE % 16u, (k) + LANE / 16u * 8u)]);
-#endif
-#if B_TRANSPOSED != 0
-#define FRAGMENT_LOAD_B(b, tile, start, n, k)                                                                          \
-    tern_ldmatrix_x4(b, &tile[(start) + B_AT((n) + LANE / 16u * 8u + LANE % 8u, (k) + LANE / 8u % 2u * 8u)]);
-#else
-#define FRAGMENT_LOAD_B(b, tile, start, n, k)                                                                          \
-    tern_ldmatrix_x4_trans(b, &tile[(start) + B_AT((n) + LANE / 16u * 8u, (k) + LANE % 16u)]);
-#endif
-#else
-#define FRAGMENT_LOAD_A(a, tile, start, m, k)                                                                          \
-    UNROLL for (uint r = 0u; r < 4u; r++)                                                                              \
-        a[r] = tern_round_tf32(A_BITS(tile, start, (m) + LANE / 4u + r % 2u * 8u, (k) + LANE % 4u + r / 2u * 4u));
-#define FRAGMENT_LOAD_B(b, tile, start, n, k)                                                                          \
-    UNROLL for (uint r = 0u; r < 4u; r++)                                                                              \
-        b[r] = tern_round_tf32(B_BITS(tile, start, (n) + LANE / 4u + r / 2u * 8u, (k) + LANE % 4u + r % 2u * 4u));
+/* Row (a) or column (b) and k of the element in register r. */
+#define A_M(m, r) ((m) + LANE / 4u + (r) % 2u * 8u)
+#define A_K(k, r) ((k) + LANE % 4u + (r) / 2u * 4u)
+#define B_N(n, r) ((n) + LANE / 4u + (r) / 2u * 8u)
+#define B_K(k, r) ((k) + LANE % 4u + (r) % 2u * 4u)
+#define FRAGMENT_LOAD_A_ROWS(a, tile, start, ROW, m, k)                                                                \
+    UNROLL for (uint r = 0u; r < 4u; r++) a[r] = tern_round_tf32(BITS_AT(tile, start, ROW, A_M(m, r), A_K(k, r)));
+#define FRAGMENT_LOAD_A_COLUMNS(a, tile, start, ROW, m, k)                                                             \
+    UNROLL for (uint r = 0u; r < 4u; r++) a[r] = tern_round_tf32(BITS_AT(tile, start, ROW, A_K(k, r), A_M(m, r)));
+#define FRAGMENT_LOAD_B_ROWS(b, tile, start, ROW, n, k)                                                                \
+    UNROLL for (uint r = 0u; r < 4u; r++) b[r] = tern_round_tf32(BITS_AT(tile, start, ROW, B_K(k, r), B_N(n, r)));
+#define FRAGMENT_LOAD_B_COLUMNS(b, tile, start, ROW, n, k)                                                             \
+    UNROLL for (uint r = 0u; r < 4u; r++) b[r] = tern_round_tf32(BITS_AT(tile, start, ROW, B_N(n, r), B_K(k, r)));
 #endif
 
 #if defined(FRAGMENT_F16)
@@ -96,6 +97,10 @@ FN uint tern_round_tf32(uint bits) { /* to nearest, ties away from zero */
 #define FRAGMENT_MULTIPLY_ADD(sum, a, b)                                                                               \
     MMA(&sum[0], a, &b[0], &sum[0]);                                                                                   \
     MMA(&sum[4], a, &b[2], &sum[4]);
-#define FRAGMENT_STORE(sum, tile, start, row)                                                                          \
-    UNROLL for (uint r = 0u; r < 8u; r++)                                                                              \
-        tile[(start) + (LANE / 4u + r / 2u % 2u * 8u) * (row) + LANE % 4u * 2u + r % 2u + r / 4u * 8u] = sum[r];
+/* Row and column of the sum in register r. */
+#define SUM_M(r) (LANE / 4u + (r) / 2u % 2u * 8u)
+#define SUM_N(r) (LANE % 4u * 2u + (r) % 2u + (r) / 4u * 8u)
+#define FRAGMENT_STORE(sum, tile, start, ROW)                                                                          \
+    UNROLL for (uint r = 0u; r < 8u; r++) tile[(start) + SUM_M(r) * (ROW) + SUM_N(r)] = AS_U32(sum[r]);
+#define FRAGMENT_SCALE(sum, tile, start, ROW)                                                                          \
+    UNROLL for (uint r = 0u; r < 8u; r++) sum[r] = sum[r] * AS_F32(tile[(start) + SUM_M(r) * (ROW)]);

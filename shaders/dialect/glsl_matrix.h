@@ -10,23 +10,24 @@
 #define COPIES_END
 #define COPIES_WAIT
 
-#if A_TRANSPOSED != 0
-#define A_LAYOUT gl_CooperativeMatrixLayoutColumnMajor
-#else
-#define A_LAYOUT gl_CooperativeMatrixLayoutRowMajor
-#endif
-#if B_TRANSPOSED != 0
-#define B_LAYOUT gl_CooperativeMatrixLayoutColumnMajor
-#else
-#define B_LAYOUT gl_CooperativeMatrixLayoutRowMajor
-#endif
-
 #define FRAGMENTS_A(name, count)   coopmat<float16_t, gl_ScopeSubgroup, FRAGMENT_M, FRAGMENT_K, gl_MatrixUseA> name[count]
 #define FRAGMENTS_B(name, count)   coopmat<float16_t, gl_ScopeSubgroup, FRAGMENT_K, FRAGMENT_N, gl_MatrixUseB> name[count]
 #define FRAGMENT_SUM               coopmat<float, gl_ScopeSubgroup, FRAGMENT_M, FRAGMENT_N, gl_MatrixUseAccumulator>
 #define FRAGMENTS_SUM(name, count) FRAGMENT_SUM name[count]
 #define FRAGMENT_ZERO(sum) sum = FRAGMENT_SUM(0.0f);
-#define FRAGMENT_LOAD_A(a, tile, start, m, k) coopMatLoad(a, tile, (start) + A_AT(m, k), A_ROW, A_LAYOUT);
-#define FRAGMENT_LOAD_B(b, tile, start, n, k) coopMatLoad(b, tile, (start) + B_AT(n, k), B_ROW, B_LAYOUT);
+#define FRAGMENT_LOAD_A_ROWS(a, tile, start, ROW, m, k)                                                                \
+    coopMatLoad(a, tile, LINE_AT(start, ROW, m, k), ROW, gl_CooperativeMatrixLayoutRowMajor);
+#define FRAGMENT_LOAD_A_COLUMNS(a, tile, start, ROW, m, k)                                                             \
+    coopMatLoad(a, tile, LINE_AT(start, ROW, k, m), ROW, gl_CooperativeMatrixLayoutColumnMajor);
+#define FRAGMENT_LOAD_B_ROWS(b, tile, start, ROW, n, k)                                                                \
+    coopMatLoad(b, tile, LINE_AT(start, ROW, k, n), ROW, gl_CooperativeMatrixLayoutRowMajor);
+#define FRAGMENT_LOAD_B_COLUMNS(b, tile, start, ROW, n, k)                                                             \
+    coopMatLoad(b, tile, LINE_AT(start, ROW, n, k), ROW, gl_CooperativeMatrixLayoutColumnMajor);
 #define FRAGMENT_MULTIPLY_ADD(sum, a, b) sum = coopMatMulAdd(a, b, sum);
-#define FRAGMENT_STORE(sum, tile, start, row) coopMatStore(sum, tile, start, row, gl_CooperativeMatrixLayoutRowMajor);
+#define FRAGMENT_STORE(sum, tile, start, ROW) coopMatStore(sum, tile, start, ROW, gl_CooperativeMatrixLayoutRowMajor);
+#define FRAGMENT_SCALE(sum, tile, start, ROW)                                                                          \
+    {                                                                                                                  \
+        FRAGMENT_SUM factor;                                                                                           \
+        coopMatLoad(factor, tile, start, ROW, gl_CooperativeMatrixLayoutRowMajor);                                     \
+        for (int r = 0; r < sum.length(); r++) sum[r] = sum[r] * factor[r];                                            \
+    }

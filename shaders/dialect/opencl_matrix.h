@@ -17,39 +17,47 @@
 #else
 #define DPAS intel_sub_group_bf16_bf16_matrix_mad_k16
 #endif
+/* What a lane holds of a row of a, whose lines are rows or columns. */
 #if SUBGROUP == 8u
 #define FRAGMENT_ROWS int8
-#if A_TRANSPOSED != 0
-#define A_LANE(tile, start, m, k)                                                                                      \
-    as_int(A_BITS(tile, start, m, (k) + 2u * LANE) | A_BITS(tile, start, m, (k) + 2u * LANE + 1u) << 16u)
-#else
-#define A_LANE(tile, start, m, k) as_int(tile[(start) + A_AT(m, (k) + 2u * LANE)])
-#endif
+#define A_LANE_ROWS(tile, start, ROW, m, k) as_int(tile[LINE_AT(start, ROW, m, (k) + 2u * LANE)])
+#define A_LANE_COLUMNS(tile, start, ROW, m, k)                                                                         \
+    as_int(BITS_AT(tile, start, ROW, (k) + 2u * LANE, m) | BITS_AT(tile, start, ROW, (k) + 2u * LANE + 1u, m) << 16u)
 #else
 #define FRAGMENT_ROWS short8
-#define A_LANE(tile, start, m, k) as_short((ushort)A_BITS(tile, start, m, (k) + LANE))
+#define A_LANE_ROWS(tile, start, ROW, m, k) as_short((ushort)BITS_AT(tile, start, ROW, m, (k) + LANE))
+#define A_LANE_COLUMNS(tile, start, ROW, m, k) as_short((ushort)BITS_AT(tile, start, ROW, (k) + LANE, m))
 #endif
 float8 __attribute__((overloadable)) DPAS(FRAGMENT_ROWS a, int8 b, float8 sum);
 
-#if B_TRANSPOSED != 0
-#define B_LANE(tile, start, n, k) as_int(tile[(start) + B_AT(n, k)])
-#else
-#define B_LANE(tile, start, n, k) as_int(B_BITS(tile, start, n, k) | B_BITS(tile, start, n, (k) + 1u) << 16u)
-#endif
+/* A pair of b along k. */
+#define B_LANE_ROWS(tile, start, ROW, n, k)                                                                            \
+    as_int(BITS_AT(tile, start, ROW, k, n) | BITS_AT(tile, start, ROW, (k) + 1u, n) << 16u)
+#define B_LANE_COLUMNS(tile, start, ROW, n, k) as_int(tile[LINE_AT(start, ROW, n, k)])
 #define FRAGMENTS_A(name, count)   FRAGMENT_ROWS name[count]
 #define FRAGMENTS_B(name, count)   int8 name[count]
 #define FRAGMENTS_SUM(name, count) float8 name[count]
 #define FRAGMENT_ZERO(sum) sum = (float8)(0.0f);
-#define EIGHT(type, AT_, tile, start, x, k, dx, dk)                                                                    \
-    (type)(AT_(tile, start, (x) + 0u * dx, (k) + 0u * dk), AT_(tile, start, (x) + 1u * dx, (k) + 1u * dk),             \
-           AT_(tile, start, (x) + 2u * dx, (k) + 2u * dk), AT_(tile, start, (x) + 3u * dx, (k) + 3u * dk),             \
-           AT_(tile, start, (x) + 4u * dx, (k) + 4u * dk), AT_(tile, start, (x) + 5u * dx, (k) + 5u * dk),             \
-           AT_(tile, start, (x) + 6u * dx, (k) + 6u * dk), AT_(tile, start, (x) + 7u * dx, (k) + 7u * dk))
-#define FRAGMENT_LOAD_A(a, tile, start, m, k) a = EIGHT(FRAGMENT_ROWS, A_LANE, tile, start, m, k, 1u, 0u);
-#define FRAGMENT_LOAD_B(b, tile, start, n, k) b = EIGHT(int8, B_LANE, tile, start, (n) + LANE, k, 0u, 2u);
+#define EIGHT(type, PART, tile, start, ROW, x, k, dx, dk)                                                              \
+    (type)(PART(tile, start, ROW, (x) + 0u * dx, (k) + 0u * dk), PART(tile, start, ROW, (x) + 1u * dx, (k) + 1u * dk), \
+           PART(tile, start, ROW, (x) + 2u * dx, (k) + 2u * dk), PART(tile, start, ROW, (x) + 3u * dx, (k) + 3u * dk), \
+           PART(tile, start, ROW, (x) + 4u * dx, (k) + 4u * dk), PART(tile, start, ROW, (x) + 5u * dx, (k) + 5u * dk), \
+           PART(tile, start, ROW, (x) + 6u * dx, (k) + 6u * dk), PART(tile, start, ROW, (x) + 7u * dx, (k) + 7u * dk))
+#define FRAGMENT_LOAD_A_ROWS(a, tile, start, ROW, m, k)                                                                \
+    a = EIGHT(FRAGMENT_ROWS, A_LANE_ROWS, tile, start, ROW, m, k, 1u, 0u);
+#define FRAGMENT_LOAD_A_COLUMNS(a, tile, start, ROW, m, k)                                                             \
+    a = EIGHT(FRAGMENT_ROWS, A_LANE_COLUMNS, tile, start, ROW, m, k, 1u, 0u);
+#define FRAGMENT_LOAD_B_ROWS(b, tile, start, ROW, n, k)                                                                \
+    b = EIGHT(int8, B_LANE_ROWS, tile, start, ROW, (n) + LANE, k, 0u, 2u);
+#define FRAGMENT_LOAD_B_COLUMNS(b, tile, start, ROW, n, k)                                                             \
+    b = EIGHT(int8, B_LANE_COLUMNS, tile, start, ROW, (n) + LANE, k, 0u, 2u);
 #define FRAGMENT_MULTIPLY_ADD(sum, a, b) sum = DPAS(a, b, sum);
-#define FRAGMENT_STORE(sum, tile, start, row)                                                                          \
-    tile[(start) + 0u * (row) + LANE] = sum.s0, tile[(start) + 1u * (row) + LANE] = sum.s1;                            \
-    tile[(start) + 2u * (row) + LANE] = sum.s2, tile[(start) + 3u * (row) + LANE] = sum.s3;                            \
-    tile[(start) + 4u * (row) + LANE] = sum.s4, tile[(start) + 5u * (row) + LANE] = sum.s5;                            \
-    tile[(start) + 6u * (row) + LANE] = sum.s6, tile[(start) + 7u * (row) + LANE] = sum.s7;
+#define FRAGMENT_STORE(sum, tile, start, ROW)                                                                          \
+    tile[(start) + 0u * (ROW) + LANE] = as_uint(sum.s0), tile[(start) + 1u * (ROW) + LANE] = as_uint(sum.s1);          \
+    tile[(start) + 2u * (ROW) + LANE] = as_uint(sum.s2), tile[(start) + 3u * (ROW) + LANE] = as_uint(sum.s3);          \
+    tile[(start) + 4u * (ROW) + LANE] = as_uint(sum.s4), tile[(start) + 5u * (ROW) + LANE] = as_uint(sum.s5);          \
+    tile[(start) + 6u * (ROW) + LANE] = as_uint(sum.s6), tile[(start) + 7u * (ROW) + LANE] = as_uint(sum.s7);
+#define FRAGMENT_SCALE(sum, tile, start, ROW)                                                                          \
+    sum = sum * as_float8((uint8)(tile[(start) + 0u * (ROW)], tile[(start) + 1u * (ROW)], tile[(start) + 2u * (ROW)],  \
+                                  tile[(start) + 3u * (ROW)], tile[(start) + 4u * (ROW)], tile[(start) + 5u * (ROW)],  \
+                                  tile[(start) + 6u * (ROW)], tile[(start) + 7u * (ROW)]));
