@@ -93,12 +93,23 @@ static void epilogues_and_long_sums(const conformance *c, const only *o, uint8_t
     matmul_try(c, &gradient);
 }
 
+/* Texts that no CPU is given in earnest: over attention in registers its compiler ends the process (exit status 255),
+ * and one matmul in 16 bits by DPAS written out comes out wrong (docs/testing.md); PoCL 3.1 has neither. */
+static bool is_pocl_6(const conformance *c)
+{
+    const bool is =
+        strcmp(c->name, "opencl") == 0 && strstr(c->device->info.driver, "Portable Computing Language 6.") != NULL;
+    if (is) print_message("skipped on PoCL 6, whose compiler does not take it\n");
+    return is;
+}
+
 /* Heads that are no multiple of a fragment, ragged rows, causal and not, rows of (q, k, v) side by side. */
 static void attentions(const conformance *c, const only *o, uint8_t dtype, uint32_t first, uint32_t step)
 {
     static const attention_trial sizes[] = {{1, 2, 33, 45, 16, true, false, 0},  {2, 1, 16, 64, 32, false, false, 0},
                                             {1, 3, 70, 70, 24, true, true, 0},   {1, 1, 5, 3, 8, false, false, 0},
                                             {1, 2, 100, 100, 64, true, true, 0}, {2, 2, 1, 37, 20, false, false, 0}};
+    if (is_pocl_6(c)) return;
     o->info->subgroup_min = 16; /* sub-groups of 8 are taken for few registers */
     for (uint32_t i = first; i < sizeof sizes / sizeof *sizes; i += step) {
         attention_trial s = sizes[i];
@@ -165,7 +176,7 @@ static void binary_without_dpas(const conformance *c)
 /* The words for Intel's matrix units, on any OpenCL device: the instruction is written out. */
 static void fragments_by_dpas_written_out(const conformance *c)
 {
-    if (strcmp(c->name, "opencl") != 0 || !renders(c)) return;
+    if (strcmp(c->name, "opencl") != 0 || !renders(c) || is_pocl_6(c)) return;
     for (uint32_t i = 0; i < 4; i++) {
         const uint32_t lanes = i % 2 ? 16 : 8;
         only o = enter(c, (tern_matrix_shape){i / 2 ? TERN_BF16 : TERN_F16, 8, lanes, 16, lanes});
