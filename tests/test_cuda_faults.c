@@ -182,10 +182,10 @@ static void test_a_hang_is_told(void **state)
     cu->hang(1);
     TEST_OK(cuda_life_backend->program_submit(l.device, l.program, &ticket));
     const uint64_t start = tern_time_ns();
-    TEST_ERROR(cuda_life_backend->wait(l.device, ticket, 1000000000u), TERN_ERROR_TIMEOUT, "still running");
+    TEST_ERROR(cuda_life_backend->wait(l.device, ticket, 100000000u), TERN_ERROR_TIMEOUT, "still running");
     TEST_ERROR(cuda_life_backend->buffer_create(l.device, 64, TERN_BUFFER_DEVICE, &more), TERN_ERROR_DEVICE_LOST,
                "no progress");
-    assert_true(tern_time_ns() - start < 60u * 1000000000ull); /* 2 s of waiting on a machine of any load */
+    assert_true(tern_time_ns() - start < 60u * 1000000000ull); /* 1.1 s of waiting on a machine of any load */
     check_lost(&l);
     cuda_life_end(&l);
     cuda_life_expect_no_report(); /* nothing was called that would never have returned */

@@ -88,6 +88,27 @@ static void test_waiting(void **state)
     assert_true(atomic_load(&device.base.lost) && atomic_load(&device.base.hung));
 }
 
+/* Waits in slices, as the core does: their sum counts, for one ticket, and only where a patience was named. */
+static void test_waiting_in_slices(void **state)
+{
+    (void)state;
+    tern_backend_device device = device_make();
+    tern_status status = TERN_ERROR_TIMEOUT;
+    int looks = 1;
+    for (int i = 0; i < 40; i++)
+        TEST_ERROR(tern_plugin_wait(&device.base, 7, look_never, NULL, 1000000), TERN_ERROR_TIMEOUT, "ticket 7: card");
+    device.base.work_patience_ns = UINT64_C(3600000000000);
+    TEST_ERROR(tern_plugin_wait(&device.base, 8, look_never, NULL, 1000000), TERN_ERROR_TIMEOUT, "ticket 8: card");
+    device.base.work_patience_ns = 30000000;
+    TEST_OK(tern_plugin_wait(&device.base, 8, look_until, &looks, 1000000));
+    int slices = 0;
+    for (; status == TERN_ERROR_TIMEOUT; slices++)
+        status = tern_plugin_wait(&device.base, 9, look_never, NULL, 1000000);
+    assert_true(slices > 1);
+    TEST_ERROR(status, TERN_ERROR_DEVICE_LOST, "no progress");
+    assert_true(atomic_load(&device.base.lost) && atomic_load(&device.base.hung));
+}
+
 static void test_matrix_shapes(void **state)
 {
     (void)state;
@@ -266,6 +287,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_entering),
         cmocka_unit_test(test_waiting),
+        cmocka_unit_test(test_waiting_in_slices),
         cmocka_unit_test(test_matrix_shapes),
         cmocka_unit_test(test_buffers_are_counted),
         cmocka_unit_test(test_transfers),

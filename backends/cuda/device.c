@@ -191,6 +191,7 @@ tern_status cuda_open(uint32_t index, const tern_open_options *options, tern_bac
     device->base.api = "CUDA";
     device->base.pid = getpid();
     device->base.patience_ns = tern_patience_ns("TERN_CUDA_PATIENCE_S", CUDA_PATIENCE_S);
+    device->base.work_patience_ns = tern_patience_ns("TERN_CUDA_PATIENCE_S", 0);
     device->id = id;
     device->timestamps = options && options->timestamps;
     TERN_TRY(info_query(id, &device->base.info));

@@ -68,8 +68,7 @@ tern_status cuda_wait(tern_backend_device *device, uint64_t ticket, uint64_t tim
     if (ticket > last)
         return tern_error(TERN_ERROR_INVALID, "%s: ticket %" PRIu64 " was never given; the last one is %" PRIu64,
                           device->base.info.name, ticket, last);
-    const tern_status status = tern_plugin_poll(&device->base, ticket_look, &l, timeout_ns);
-    return status == TERN_ERROR_TIMEOUT ? tern_error_prefix(status, "ticket %" PRIu64, ticket) : status;
+    return tern_plugin_wait(&device->base, ticket, ticket_look, &l, timeout_ns);
 }
 
 /* ------------------------------------------------------------------ drain */

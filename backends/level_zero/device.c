@@ -240,6 +240,7 @@ tern_status zero_open(uint32_t index, const tern_open_options *options, tern_bac
     device->entry = entry;
     device->timestamps = options && options->timestamps;
     device->base.patience_ns = tern_patience_ns("TERN_LEVEL_ZERO_PATIENCE_S", ZERO_PATIENCE_S);
+    device->base.work_patience_ns = tern_patience_ns("TERN_LEVEL_ZERO_PATIENCE_S", 0);
     TERN_TRY(info_query(&entry, &device->base.info, &properties, &device->relaxed));
     TERN_TRY(zero_compiler_find(NULL, 0));
     device->plain_allocation_bytes = properties.maxMemAllocSize;

@@ -97,8 +97,7 @@ tern_status zero_wait(tern_backend_device *device, uint64_t ticket, uint64_t tim
                           device->base.info.name, ticket, last);
     if (ticket <= finished) return TERN_OK;
     look l = look_for(device, event, timeout_ns);
-    status = tern_plugin_poll(&device->base, event_look, &l, timeout_ns);
-    if (status == TERN_ERROR_TIMEOUT) tern_error_prefix(status, "ticket %" PRIu64, ticket);
+    status = tern_plugin_wait(&device->base, ticket, event_look, &l, timeout_ns);
     pthread_mutex_lock(&device->lock);
     if (status >= 0 && ticket > device->finished) device->finished = ticket;
     pthread_mutex_unlock(&device->lock);

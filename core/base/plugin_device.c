@@ -54,15 +54,43 @@ tern_status tern_plugin_poll(const tern_plugin_device *device, tern_plugin_look 
     }
 }
 
-tern_status tern_plugin_finish(tern_plugin_device *device, tern_plugin_look look, void *context)
+static tern_status give_up(tern_plugin_device *device, uint64_t waited_ns)
 {
-    const tern_status status = tern_plugin_poll(device, look, context, device->patience_ns);
-    if (status != TERN_ERROR_TIMEOUT) return status;
     atomic_store(&device->hung, true);
     atomic_store(&device->lost, true);
     return tern_error(TERN_ERROR_DEVICE_LOST,
                       "%s: no progress for %.0f s; the device is taken for lost, open it again (dmesg may say why)",
-                      device->info.name, (double)device->patience_ns * 1e-9);
+                      device->info.name, (double)waited_ns * 1e-9);
+}
+
+tern_status tern_plugin_finish(tern_plugin_device *device, tern_plugin_look look, void *context)
+{
+    const tern_status status = tern_plugin_poll(device, look, context, device->patience_ns);
+    return status == TERN_ERROR_TIMEOUT ? give_up(device, device->patience_ns) : status;
+}
+
+/* Since when waits for this ticket have ended without it; `start` unless an earlier one is known. */
+static uint64_t awaited_since(tern_plugin_device *device, uint64_t ticket, uint64_t start)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&lock);
+    if (device->awaited != ticket) {
+        device->awaited = ticket;
+        device->awaited_since_ns = start;
+    }
+    const uint64_t since = device->awaited_since_ns;
+    pthread_mutex_unlock(&lock);
+    return since;
+}
+
+tern_status tern_plugin_wait(tern_plugin_device *device, uint64_t ticket, tern_plugin_look look, void *context,
+                             uint64_t timeout_ns)
+{
+    const uint64_t start = tern_time_ns(), limit = device->work_patience_ns;
+    const tern_status status = tern_plugin_poll(device, look, context, timeout_ns);
+    if (status != TERN_ERROR_TIMEOUT) return status;
+    if (limit && tern_time_ns() - awaited_since(device, ticket, start) >= limit) return give_up(device, limit);
+    return tern_error_prefix(status, "ticket %" PRIu64, ticket);
 }
 
 tern_status tern_plugin_finish_failed(tern_backend_device *device, tern_status status,

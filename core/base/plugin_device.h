@@ -27,6 +27,9 @@ typedef struct tern_plugin_device {
     atomic_bool lost;
     atomic_bool hung;     /* work in flight never ended: whatever would wait for it, or it may use, is left alone */
     uint64_t patience_ns; /* how long the plug-in itself waits before it takes the device for lost */
+    /* The same for waits for one ticket, counted over all of them; 0: their callers say how long. A program may run for
+     * longer than anything that the plug-in waits for, so there is none unless the user names a patience. */
+    uint64_t work_patience_ns, awaited, awaited_since_ns;
     _Atomic uint64_t allocated;
     tern_device_info info;
 } tern_plugin_device;
@@ -46,6 +49,10 @@ TERN_API TERN_MUST_USE tern_status tern_plugin_poll(const tern_plugin_device *de
                                                     void *context, uint64_t timeout_ns);
 /* The same within the device's patience; after that it is lost and hung, TERN_ERROR_DEVICE_LOST. */
 TERN_API TERN_MUST_USE tern_status tern_plugin_finish(tern_plugin_device *device, tern_plugin_look look, void *context);
+
+/* The entry wait, for a ticket that was given: poll, and DEVICE_LOST as above once work_patience_ns is used up. */
+TERN_API TERN_MUST_USE tern_status tern_plugin_wait(tern_plugin_device *device, uint64_t ticket, tern_plugin_look look,
+                                                    void *context, uint64_t timeout_ns);
 
 /* `finish` after a failure that left work in flight; the failure's status and sentence stay. A lost device is left. */
 TERN_API tern_status tern_plugin_finish_failed(tern_backend_device *device, tern_status status,
