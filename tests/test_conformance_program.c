@@ -122,6 +122,29 @@ static void waits_make_the_order(const conformance *c)
     for (uint32_t k = 0; k < 2; k++) c->backend->kernel_destroy(c->handle, kernels[k]);
 }
 
+/* Nobody waits in between: what is read is the program's, and what is written comes after it. */
+static void transfers_come_after_what_was_submitted(const conformance *c)
+{
+    tern_backend_kernel *kernels[2] = {affine_kernel(c, 3, 1), affine_kernel(c, 7, 2)};
+    tern_backend_buffer *x = device_buffer(c, 4 * COUNT);
+    tern_step steps[CHAIN + 1];
+    uint32_t waits[CHAIN], expected, written[COUNT];
+    chain(c, kernels, x, steps, waits, &expected);
+    tern_backend_program *p = program(c, steps, CHAIN + 1, NULL, 0);
+    for (uint32_t i = 0; i < COUNT; i++) written[i] = 11;
+    for (uint32_t round = 0; round < 3; round++) {
+        (void)submit(c, p);
+        expect_all(c, x, expected);
+        const uint64_t ticket = submit(c, p);
+        TEST_OK(c->backend->buffer_write(c->handle, x, 0, written, sizeof written));
+        conformance_wait(c, ticket);
+        expect_all(c, x, 11);
+    }
+    c->backend->program_destroy(c->handle, p);
+    c->backend->buffer_destroy(c->handle, x);
+    for (uint32_t k = 0; k < 2; k++) c->backend->kernel_destroy(c->handle, kernels[k]);
+}
+
 static void cuts_change_nothing(const conformance *c)
 {
     static const uint32_t cuts[][3] = {{1, 2, 3}, {5, 10, 24}, {12, 13, 20}};
@@ -425,6 +448,7 @@ int main(void)
 {
     static const conformance_case cases[] = {
         {"waits make the order", waits_make_the_order},
+        {"transfers come after what was submitted", transfers_come_after_what_was_submitted},
         {"cuts change nothing", cuts_change_nothing},
         {"programs run in the order of submission", programs_run_in_the_order_of_submission},
         {"independent ranges do not mix", independent_ranges_do_not_mix},
