@@ -20,11 +20,9 @@ const level_zero_stand_in *level_zero_stand_in_find(const char *path, const char
         const char *name;
         void *target;
     } hooks[] = {
-        {"tern_standin_ze_fail_call", &found.fail_call},
-        {"tern_standin_ze_failed_name", &found.failed_name},
-        {"tern_standin_ze_live", &found.live},
-        {"tern_standin_ze_live_text", &found.live_text},
-        {"tern_standin_ze_complaints", &found.complaints},
+        {"tern_standin_ze_fail_call", &found.fail_call}, {"tern_standin_ze_failed_name", &found.failed_name},
+        {"tern_standin_ze_live", &found.live},           {"tern_standin_ze_live_text", &found.live_text},
+        {"tern_standin_ze_pending", &found.pending},     {"tern_standin_ze_complaints", &found.complaints},
         {"tern_standin_ze_complaint", &found.complaint},
     };
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);

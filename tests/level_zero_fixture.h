@@ -14,6 +14,7 @@ typedef struct level_zero_stand_in {
     const char *(*failed_name)(void);
     uint64_t (*live)(void);
     void (*live_text)(char *out_text, size_t bytes);
+    uint64_t (*pending)(void);
     uint64_t (*complaints)(void);
     const char *(*complaint)(void);
 } level_zero_stand_in;

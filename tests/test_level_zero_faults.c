@@ -5,6 +5,7 @@
  *     faults    every driver call of a whole life (load to unload) fails once, with kernels compiled, found in the
  *               cache, and on a device that has only immediate lists: right status, a sentence that names call and
  *               code, a lost device stays lost, nothing is left behind
+ *     no more   what had begun when a transfer or submission failed has ended when the error is told
  *     lost      a device that is lost for good from any call on: an error, and the life ends
  *     hang      a device that never finishes: the wait ends when it should
  *
@@ -249,6 +250,68 @@ static void test_every_call_fails_once(void **state)
     end_life();
 }
 
+static tern_status entry_create(void)
+{
+    tern_backend_buffer *buffer = NULL;
+    const tern_status status = backend->buffer_create(scenario.device, 64, TERN_BUFFER_DEVICE, &buffer);
+    backend->buffer_destroy(scenario.device, buffer);
+    return status;
+}
+
+static tern_status entry_write(void)
+{
+    const uint32_t word = 7;
+    return backend->buffer_write(scenario.device, scenario.x, 0, &word, sizeof word);
+}
+
+static tern_status entry_read(void)
+{
+    uint32_t word = 0;
+    return backend->buffer_read(scenario.device, scenario.x, 0, &word, sizeof word);
+}
+
+static tern_status entry_submit(void)
+{
+    uint64_t ticket = 0;
+    return backend->program_submit(scenario.device, scenario.program, &ticket);
+}
+
+/* Each entry with each of its calls failing: what it had begun has ended when it says that it failed, since the caller
+ * may free or reuse its memory then, and the next transfer the device's. */
+static void fail_entries(void)
+{
+    static const struct {
+        const char *name;
+        tern_status (*call)(void);
+    } entries[] = {{"create", entry_create}, {"write", entry_write}, {"read", entry_read}, {"submit", entry_submit}};
+    const uint64_t complaints = stand_in->complaints();
+    stand_in->fail_call(0, 0, false);
+    TEST_OK(live());
+    for (size_t e = 0; e < sizeof entries / sizeof *entries; e++)
+        for (uint64_t call = 1;; call++) {
+            stand_in->fail_call(call, 0x7ffffffe, false);
+            const tern_status status = entries[e].call();
+            const bool failed = *stand_in->failed_name();
+            if (status < 0 && stand_in->pending())
+                fail_msg("%s: %s failed, and %llu commands still run", entries[e].name, stand_in->failed_name(),
+                         (unsigned long long)stand_in->pending());
+            stand_in->fail_call(0, 0, false);
+            if (!failed) break;
+        }
+    end_life();
+    check_nothing_left(0, "entries that failed", complaints);
+}
+
+static void test_what_failed_runs_no_more(void **state)
+{
+    (void)state;
+    need_both();
+    fail_entries();
+    (void)setenv("TERN_STANDIN_ZE_IMMEDIATE_ONLY", "1", 1);
+    fail_entries();
+    (void)unsetenv("TERN_STANDIN_ZE_IMMEDIATE_ONLY");
+}
+
 static void test_lost_for_good(void **state)
 {
     (void)state;
@@ -301,6 +364,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_absence, end_test),
         cmocka_unit_test_teardown(test_every_call_fails_once, end_test),
+        cmocka_unit_test_teardown(test_what_failed_runs_no_more, end_test),
         cmocka_unit_test_teardown(test_lost_for_good, end_test),
         cmocka_unit_test_teardown(test_hang, end_test),
     };

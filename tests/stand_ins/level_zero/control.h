@@ -21,6 +21,8 @@ STANDIN_EXPORT const char *tern_standin_ze_failed_name(void);
 STANDIN_EXPORT uint64_t tern_standin_ze_live(void);
 /* The same by kind: "2 kernels, 1 event"; "nothing". */
 STANDIN_EXPORT void tern_standin_ze_live_text(char *out_text, size_t bytes);
+/* Commands that were given to a queue and have not run. */
+STANDIN_EXPORT uint64_t tern_standin_ze_pending(void);
 /* How often the host did what the specification forbids, and the last sentence about it ("" if never). */
 STANDIN_EXPORT uint64_t tern_standin_ze_complaints(void);
 STANDIN_EXPORT const char *tern_standin_ze_complaint(void);

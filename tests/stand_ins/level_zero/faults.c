@@ -100,13 +100,14 @@ uint64_t tern_standin_ze_fail_call(uint64_t call, uint32_t result, bool for_good
 {
     STANDIN_HOLD;
     const uint64_t calls = faults.calls;
+    const bool lost = faults.failed[0] && faults.result == (uint32_t)ZE_RESULT_ERROR_DEVICE_LOST;
     faults.started = true;
     faults.calls = 0;
     faults.fail_at = call;
     faults.result = result;
     faults.for_good = for_good;
     faults.failed[0] = 0;
-    if (!call) standin_queue_heal();
+    if (!call) standin_queue_heal(lost);
     return calls;
 }
 

@@ -225,8 +225,18 @@ void standin_queue_forget(standin_list *list)
     }
 }
 
-void standin_queue_heal(void)
+uint64_t tern_standin_ze_pending(void)
 {
+    STANDIN_HOLD;
+    uint64_t count = 0;
+    for (const standin_queue *queue = queues; queue; queue = queue->next)
+        for (size_t i = queue->head; i < queue->count; i++) count += !queue->entries[i].done;
+    return count;
+}
+
+void standin_queue_heal(bool lost)
+{
+    if (!lost && !fault) return;
     fault = false;
     for (standin_queue *queue = queues; queue; queue = queue->next) {
         for (size_t i = queue->head; i < queue->count; i++) drop(&queue->entries[i]);

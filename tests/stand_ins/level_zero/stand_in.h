@@ -283,7 +283,7 @@ void standin_queue_forget(standin_list *list); /* drops what of it has not run *
 bool standin_queue_is_lost(void);
 /* Until *flag, or until the queue is empty (flag NULL). */
 ze_result_t standin_wait(const bool *flag, const standin_queue *queue, uint64_t timeout_ns, const char *name);
-void standin_queue_heal(void); /* after a device that was lost */
-uint64_t standin_now(void);    /* ns */
+void standin_queue_heal(bool lost); /* what a lost device was given is dropped; a well one still runs it */
+uint64_t standin_now(void);         /* ns */
 
 #endif
