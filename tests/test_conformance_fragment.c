@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_conformance_fragment.c - matmul by fragments on every backend that renders: with fragments in registers, which
- * any device has, and with each matrix shape that the device offers.
+/* test_conformance_fragment.c - matmul and attention by fragments on every backend that renders: with fragments in
+ * registers, which any device has, with each matrix shape that the device offers, and by DPAS written out.
  *
  * Sizes are ragged and strides odd as well as round: round ones are copied 16 bytes at a time, the others by elements,
  * and a tile has both. What the device would choose by itself is set aside: its list of shapes is the case's. */
+#include <stdlib.h>
+
 #include "core/base/dtype.h"
 #include "tests/contraction_trial.h"
 #include "tests/dpas_stand_in.h"
+#include "tests/level_zero_fixture.h"
 
 /* The device with one shape; restored by leave. */
 typedef struct only {
@@ -170,6 +173,20 @@ static void binary_without_dpas(const conformance *c)
     matmul_describe(c, &t, words, &maker, &desc);
     TEST_ERROR(c->backend->kernel_create(c->handle, &desc, &kernel), TERN_ERROR_KERNEL, "no has_dpas in its binary");
     assert_null(kernel);
+    /* Nor where a call fails on the way to the binary, or the binary cannot be had. */
+    const char *why = "";
+    const level_zero_stand_in *stand_in =
+        getenv("ZE_ENABLE_ALT_DRIVERS") ? level_zero_stand_in_find(LEVEL_ZERO_STAND_IN, &why) : NULL;
+    bool failed = stand_in != NULL, binary = false;
+    for (uint64_t call = 1; failed; call++) {
+        stand_in->fail_call(call, 0x7ffffffe, false);
+        const tern_status status = c->backend->kernel_create(c->handle, &desc, &kernel);
+        failed = *stand_in->failed_name() != 0;
+        binary = binary || strcmp(stand_in->failed_name(), "zeModuleGetNativeBinary") == 0;
+        if (status >= 0) fail_msg("%s failed, and the kernel was made", stand_in->failed_name());
+    }
+    if (stand_in) stand_in->fail_call(0, 0, false);
+    assert_true(binary || !stand_in);
     leave(&o);
 }
 

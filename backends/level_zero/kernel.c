@@ -15,6 +15,7 @@
 #include "core/base/cache.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
+#include "core/base/ocloc.h"
 
 static const char *const flags[2] = {"", "-ze-opt-greater-than-4GB-buffer-required"};
 
@@ -67,16 +68,6 @@ static tern_status module_create(tern_backend_device *device, const tern_backend
     return status;
 }
 
-/* The driver's compiler says in the binary (zebin, .ze_info) whether it uses matrix units; it may take the text and
- * not. */
-static bool has_dpas(const char *binary, size_t bytes)
-{
-    static const char claim[] = "has_dpas:";
-    const char *at = memmem(binary, bytes, claim, sizeof claim - 1);
-    const size_t left = at ? bytes - (size_t)(at - binary) : 0;
-    return at && memmem(at, left < 32 ? left : 32, "true", 4) != NULL;
-}
-
 /* Keeps the binary, best effort but for a loss. One without the matrix units that its text has words for is refused. */
 static tern_status native_store(tern_backend_device *device, uint64_t key, const tern_backend_kernel *kernel,
                                 ze_module_handle_t module)
@@ -88,7 +79,7 @@ static tern_status native_store(tern_backend_device *device, uint64_t key, const
     data = malloc(bytes ? bytes : 1);
     if (!data) TERN_TRY(tern_error_memory("a native binary", bytes));
     TERN_TRY(ZE_CALL(device, zeModuleGetNativeBinary, module, &bytes, (uint8_t *)data));
-    if (kernel->dpas && !has_dpas(data, bytes))
+    if (kernel->dpas && !tern_ocloc_has_dpas(data, bytes))
         TERN_TRY(tern_error(TERN_ERROR_KERNEL,
                             "%s: the driver's compiler made kernel \"%s\" without the matrix unit's instructions (no "
                             "has_dpas in its binary of %zu bytes); update the driver, or train with --precision f32",
@@ -96,7 +87,7 @@ static tern_status native_store(tern_backend_device *device, uint64_t key, const
     tern_cache_write("level_zero", "native", key, data, bytes);
 fail:
     free(data);
-    if (status == TERN_ERROR_DEVICE_LOST || status == TERN_ERROR_KERNEL) return status;
+    if (status == TERN_ERROR_DEVICE_LOST || kernel->dpas) return status; /* unseen, the binary is as good as without */
     if (status < 0) tern_log_write(TERN_LOG_INFO, "level_zero: not cached: %s", tern_error_message());
     return TERN_OK;
 }
@@ -117,7 +108,9 @@ static tern_status module_get(tern_backend_device *device, tern_backend_kernel *
     TERN_TRY(module_create(device, kernel, ZE_MODULE_FORMAT_IL_SPIRV, kernel->spirv, kernel->spirv_bytes, large,
                            &kernel->module[large]));
     TERN_TRY(native_store(device, key, kernel, kernel->module[large]));
+    return TERN_OK;
 fail:
+    ZE_RELEASE(zeModuleDestroy, kernel->module[large]); /* else the next one to ask would get it unseen */
     return status;
 }
 

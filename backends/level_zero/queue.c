@@ -41,14 +41,18 @@ typedef struct look {
     uint64_t slice, until;
 } look;
 
+/* As a look's answer. */
+static int answer(tern_backend_device *device, const char *call, ze_result_t result)
+{
+    const tern_status status = result == ZE_RESULT_NOT_READY ? TERN_OK : zero_result(device, call, result);
+    return status < 0 ? (int)status : result != ZE_RESULT_NOT_READY;
+}
+
 static int event_look(void *context)
 {
     look *l = context;
-    const ze_result_t result = tern_ze.zeEventHostSynchronize(l->event, l->slice);
-    if (result != ZE_RESULT_NOT_READY) {
-        const tern_status status = zero_result(l->device, "zeEventHostSynchronize", result);
-        return status < 0 ? (int)status : 1;
-    }
+    const int ended = answer(l->device, "zeEventHostSynchronize", tern_ze.zeEventHostSynchronize(l->event, l->slice));
+    if (ended != 0) return ended;
     const uint64_t now = tern_time_ns(), left = now < l->until ? l->until - now : 0;
     l->slice = l->slice == 0 ? FIRST_SLICE_NS : 2 * l->slice < LAST_SLICE_NS ? 2 * l->slice : LAST_SLICE_NS;
     if (l->slice > left) l->slice = left;
@@ -116,7 +120,8 @@ tern_status zero_drain(tern_backend_device *device)
 static int queue_look(void *context)
 {
     tern_backend_device *device = context;
-    return tern_ze.zeCommandQueueSynchronize(device->queue, FIRST_SLICE_NS) != ZE_RESULT_NOT_READY;
+    return answer(device, "zeCommandQueueSynchronize",
+                  tern_ze.zeCommandQueueSynchronize(device->queue, FIRST_SLICE_NS));
 }
 
 tern_status zero_partial_finish(tern_backend_device *device)

@@ -108,8 +108,7 @@ static tern_status read_zebin(const void *elf, size_t bytes, static_figures *fig
     read_memory(info, size, figures);
     count_instructions(code, code_bytes, figures);
     if (getenv("TERN_STATIC_VERBOSE")) fprintf(stderr, "%.*s\n", (int)size, info);
-    const char *claim = memmem(info, size, "has_dpas:", 9);
-    const bool claims = claim && memmem(claim, 32 < size ? 32 : size, "true", 4) != NULL;
+    const bool claims = tern_ocloc_has_dpas(info, size);
     if (claims != (figures->matrix > 0))
         return tern_error(TERN_ERROR_KERNEL, "has_dpas is %s and %u dpas are found", claims ? "true" : "false",
                           figures->matrix);

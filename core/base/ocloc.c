@@ -42,3 +42,11 @@ const char *tern_ocloc_log(const tern_ocloc_files *files)
         if (strcmp(files->names[i], "stdout.log") == 0 && files->bytes[i] > 0) return (const char *)files->data[i];
     return "no message";
 }
+
+bool tern_ocloc_has_dpas(const void *binary, size_t bytes)
+{
+    static const char claim[] = "has_dpas:";
+    const char *at = memmem(binary, bytes, claim, sizeof claim - 1);
+    const size_t left = at ? bytes - (size_t)(at - (const char *)binary) : 0;
+    return at && memmem(at, left < 32 ? left : 32, "true", 4) != NULL;
+}

@@ -36,6 +36,9 @@ TERN_API int tern_ocloc_run(const tern_ocloc *ocloc, const char **arguments, uin
 TERN_API void tern_ocloc_release(const tern_ocloc *ocloc, tern_ocloc_files *files);
 /* The first file whose bytes begin so, or UINT32_MAX. */
 TERN_API uint32_t tern_ocloc_file(const tern_ocloc_files *files, const char *magic, size_t magic_bytes);
+/* Whether Intel's compiler says in a binary (zebin, its .ze_info) that it uses matrix units; it may take text that asks
+ * for them and not. */
+TERN_API bool tern_ocloc_has_dpas(const void *binary, size_t bytes);
 /* What the compiler said, while the files are there. */
 TERN_API const char *tern_ocloc_log(const tern_ocloc_files *files);
 
