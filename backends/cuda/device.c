@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "core/base/log.h"
-#include "core/base/time.h"
 #include "core/base/uuid.h"
 
 #define CUDA_PATIENCE_S 120u
@@ -190,8 +189,7 @@ tern_status cuda_open(uint32_t index, const tern_open_options *options, tern_bac
     pthread_mutex_init(&device->transfer_lock, NULL);
     device->base.api = "CUDA";
     device->base.pid = getpid();
-    device->base.patience_ns = tern_patience_ns("TERN_CUDA_PATIENCE_S", CUDA_PATIENCE_S);
-    device->base.work_patience_ns = tern_patience_ns("TERN_CUDA_PATIENCE_S", 0);
+    tern_plugin_patience_read(&device->base, "TERN_CUDA_PATIENCE_S", CUDA_PATIENCE_S);
     device->id = id;
     device->timestamps = options && options->timestamps;
     TERN_TRY(info_query(id, &device->base.info));

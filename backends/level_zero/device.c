@@ -13,7 +13,6 @@
 
 #include "core/base/hash.h"
 #include "core/base/log.h"
-#include "core/base/time.h"
 #include "core/base/uuid.h"
 
 #define ZERO_PATIENCE_S 120u
@@ -116,18 +115,17 @@ fail:
     return status;
 }
 
-static tern_status info_query(const zero_entry *entry, tern_device_info *info, ze_device_properties_t *properties,
-                              bool *out_relaxed)
+static tern_status info_query(const zero_entry *entry, tern_device_info *info, ze_device_properties_t *properties)
 {
-    bool has_dot_products;
+    bool relaxed, has_dot_products;
     ze_pci_ext_properties_t pci = {.stype = ZE_STRUCTURE_TYPE_PCI_EXT_PROPERTIES};
     tern_status status;
     memset(info, 0, sizeof *info);
     TERN_TRY(query_properties(entry, info, properties));
-    TERN_TRY(query_extensions(entry->driver, out_relaxed, &has_dot_products));
+    TERN_TRY(query_extensions(entry->driver, &relaxed, &has_dot_products));
     TERN_TRY(query_compute(entry, has_dot_products, info));
     TERN_TRY(query_memory(entry, info));
-    if (*out_relaxed) info->max_allocation_bytes = info->memory_bytes;
+    if (relaxed) info->max_allocation_bytes = info->memory_bytes;
     info->max_buffer_bytes = info->max_binding_bytes = info->max_allocation_bytes;
     info->offset_alignment = 256; /* whole cache lines; offsets go in as pointer and elements, so any would do */
     if (tern_ze.zeDevicePciGetPropertiesExt(entry->device, &pci) == ZE_RESULT_SUCCESS) /* an extension */
@@ -142,10 +140,9 @@ tern_status zero_device_info(uint32_t index, tern_device_info *out_info)
     zero_entry entry;
     tern_device_info info;
     ze_device_properties_t properties;
-    bool relaxed;
     tern_status status;
     TERN_TRY(zero_entry_find(index, &entry));
-    TERN_TRY(info_query(&entry, &info, &properties, &relaxed));
+    TERN_TRY(info_query(&entry, &info, &properties));
     *out_info = info;
 fail:
     return status;
@@ -239,9 +236,8 @@ tern_status zero_open(uint32_t index, const tern_open_options *options, tern_bac
     device->base.pid = getpid();
     device->entry = entry;
     device->timestamps = options && options->timestamps;
-    device->base.patience_ns = tern_patience_ns("TERN_LEVEL_ZERO_PATIENCE_S", ZERO_PATIENCE_S);
-    device->base.work_patience_ns = tern_patience_ns("TERN_LEVEL_ZERO_PATIENCE_S", 0);
-    TERN_TRY(info_query(&entry, &device->base.info, &properties, &device->relaxed));
+    tern_plugin_patience_read(&device->base, "TERN_LEVEL_ZERO_PATIENCE_S", ZERO_PATIENCE_S);
+    TERN_TRY(info_query(&entry, &device->base.info, &properties));
     TERN_TRY(zero_compiler_find(NULL, 0));
     device->plain_allocation_bytes = properties.maxMemAllocSize;
     timer_prepare(device, &properties);

@@ -64,7 +64,7 @@ struct tern_backend_device {
     ze_command_queue_handle_t queue;    /* NULL: the device has only immediate lists */
     ze_command_list_handle_t immediate; /* transfers; without a queue, programs too */
     ze_event_pool_handle_t pool;
-    bool timestamps, relaxed;            /* relaxed: allocations above the limit can be asked for */
+    bool timestamps;
     uint64_t plain_allocation_bytes;     /* maxMemAllocSize */
     uint64_t ns_per_tick_q32, tick_mask; /* of kernel timestamps: nanoseconds in 32.32 */
     uint64_t driver_hash;

@@ -39,6 +39,12 @@ bool tern_plugin_may_release(const tern_plugin_device *device)
 
 /* ------------------------------------------------------------------ waiting */
 
+void tern_plugin_patience_read(tern_plugin_device *device, const char *variable, uint32_t seconds)
+{
+    device->patience_ns = tern_patience_ns(variable, seconds);
+    device->work_patience_ns = tern_patience_ns(variable, 0);
+}
+
 tern_status tern_plugin_poll(const tern_plugin_device *device, tern_plugin_look look, void *context,
                              uint64_t timeout_ns)
 {

@@ -41,6 +41,9 @@ TERN_API bool tern_plugin_may_release(const tern_plugin_device *device);
 
 /* ------------------------------------------------------------------ waiting */
 
+/* Fills both patiences: from the environment's variable (time.h), or `seconds` and none. */
+TERN_API void tern_plugin_patience_read(tern_plugin_device *device, const char *variable, uint32_t seconds);
+
 /* 1: ended, 0: not yet, negative: a status, its sentence set. */
 typedef int (*tern_plugin_look)(void *context);
 
